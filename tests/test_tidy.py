@@ -68,6 +68,7 @@ DOORS = {
         "pytest_runtest_makereport",
         "tidelog",
         "tidelog_broker",
+        "tidelog_cluster",
     },
     # Called by codecs that `generator.WITHOUT_CODEC` leaves out.
     "tidelog.protocol.primitives": {

@@ -1,14 +1,15 @@
-"""A broker in a child process: `tidelog serve`, which dies with its parent.
+"""Servers of tidelog in child processes that die with their parent: `tidelog serve`, `zookeeper`.
 
-The child has a session of its own, so that Ctrl-C reaches only the parent, which stops it when
+A child has a session of its own, so that Ctrl-C reaches only the parent, which stops it when
 everything that uses it has stopped.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
 # On Linux the kernel sends SIGTERM (15) when the parent is gone, however it went.
@@ -22,15 +23,12 @@ sys.exit(main())
 """
 
 
-class BrokerProcess:
+class ServerProcess:
     """Starts when it is made. `stderr` takes what it logs: a file, or subprocess.PIPE."""
 
-    def __init__(self, overrides: Mapping[str, str], *options: str, stderr: int | IO[str]) -> None:
-        command = [sys.executable, "-c", _SERVE, "serve", *options]
-        for key, value in overrides.items():
-            command += ["--override", f"{key}={value}"]
+    def __init__(self, arguments: Sequence[str], *, stderr: int | IO[str]) -> None:
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", _SERVE, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -38,6 +36,10 @@ class BrokerProcess:
             errors="replace",
             start_new_session=True,
         )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def log(self) -> IO[str]:
@@ -58,9 +60,13 @@ class BrokerProcess:
         """For its end; its exit code."""
         return self._process.wait()
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def stop(self, timeout_s: float) -> int:
-        """SIGTERM, and SIGKILL if that does not help; the exit code."""
+        """SIGTERM, and SIGKILL if that does not help; the exit code. Also of one that is paused."""
         self._process.terminate()
+        self._process.send_signal(signal.SIGCONT)
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -69,3 +75,11 @@ class BrokerProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code
+
+
+class BrokerProcess(ServerProcess):
+    def __init__(self, overrides: Mapping[str, str], *options: str, stderr: int | IO[str]) -> None:
+        arguments = ["serve", *options]
+        for key, value in overrides.items():
+            arguments += ["--override", f"{key}={value}"]
+        super().__init__(arguments, stderr=stderr)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support.broker_process import dies_with_us
+from tests.support.embedded_zookeeper import EmbeddedZooKeeperProcess
 from tests.support.eventually import eventually
 from tests.support.zookeeper import ZooKeeperProcess, require_zookeeper
 from tidelog.tools.free_ports import free_port
@@ -26,11 +27,14 @@ def command(*arguments: object) -> list[str]:
     return dies_with_us([program, "zookeeper", *map(str, arguments)])
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    require_zookeeper()
+@pytest.fixture(params=["embedded", "java"])
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    more = []
+    if request.param == "java":
+        require_zookeeper()
+        more = ["--java"]
     process = subprocess.Popen(
-        command("--port", 0, "--data", tmp_path / "zk"), stdout=subprocess.PIPE, text=True
+        command("--port", 0, "--data", tmp_path / "zk", *more), stdout=subprocess.PIPE, text=True
     )
     yield process
     process.kill()
@@ -65,8 +69,8 @@ def test_it_listens_on_the_loopback_address_alone(running: subprocess.Popen[str]
     _, port = ready_address(running)
     listening = {
         connection.laddr
-        for child in psutil.Process(running.pid).children(recursive=True)
-        for connection in child.net_connections("inet")
+        for process in family(running)
+        for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     }
     hosts = {address.ip for address in listening}
@@ -74,11 +78,19 @@ def test_it_listens_on_the_loopback_address_alone(running: subprocess.Popen[str]
     assert port in {address.port for address in listening}
 
 
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    found = psutil.Process(process.pid)
+    return [found, *found.children(recursive=True)]
+
+
 def test_the_server_does_not_outlive_a_killed_command(running: subprocess.Popen[str]) -> None:
     ready_address(running)
-    [java] = psutil.Process(running.pid).children(recursive=True)
+    servers = family(running)
     running.kill()
-    eventually(lambda: not java.is_running() or java.status() == psutil.STATUS_ZOMBIE)
+    for server in servers:
+        eventually(
+            lambda each=server: not each.is_running() or each.status() == psutil.STATUS_ZOMBIE
+        )
 
 
 def refused(
@@ -97,26 +109,38 @@ def refused(
     return ended.stderr
 
 
-def test_a_taken_port_is_told(tmp_path: Path) -> None:
-    require_zookeeper()
+@pytest.mark.parametrize("more", [(), ("--java",)])
+def test_a_taken_port_is_told(tmp_path: Path, more: tuple[str, ...]) -> None:
+    if more:
+        require_zookeeper()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        complaint = refused("--port", port, "--data", tmp_path)
+        complaint = refused("--port", port, "--data", tmp_path, *more)
     assert complaint == f"tidelog: error: 127.0.0.1:{port}: Address already in use\n"
 
 
 def test_a_directory_in_use_is_told(tmp_path: Path) -> None:
     require_zookeeper()
     with ZooKeeperProcess(tmp_path):
-        complaint = refused("--port", free_port(), "--data", tmp_path)
+        complaint = refused("--port", free_port(), "--data", tmp_path, "--java")
+        of_the_other_kind = refused("--port", free_port(), "--data", tmp_path)
     assert complaint == f"tidelog: error: {tmp_path} is in use by another ZooKeeper\n"
+    assert "has the data of Apache ZooKeeper: add --java" in of_the_other_kind
+
+
+def test_a_directory_of_the_server_without_java_is_its_own(tmp_path: Path) -> None:
+    with EmbeddedZooKeeperProcess(tmp_path / "zk"):
+        complaint = refused("--port", free_port(), "--data", tmp_path / "zk")
+        assert "is in use by another process" in complaint
+        complaint = refused("--port", free_port(), "--data", tmp_path / "zk", "--java")
+        assert "choose another --data" in complaint
 
 
 def test_without_java_it_says_what_to_do(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
-    complaint = refused("--data", tmp_path, environment=environment)
+    complaint = refused("--data", tmp_path, "--java", environment=environment)
     assert "there is no java on the PATH: install one" in complaint
 
 

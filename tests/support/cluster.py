@@ -1,4 +1,5 @@
-"""A real cluster under test: ZooKeeper and brokers as processes, on free loopback ports.
+"""A real cluster under test: ZooKeeper and brokers as processes, on free loopback ports. With
+`embedded_zookeeper`, `tidelog zookeeper` stands in for ZooKeeper, and no Java is needed.
 
 `ClusterProcess` starts the brokers, finds who leads what (by asking any broker), and compares what
 the replicas hold on disk. `Writer` is a producer in a thread that remembers what was acknowledged.
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.embedded_zookeeper import EmbeddedZooKeeperProcess
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.zookeeper import ZooKeeperProcess, require_zookeeper, start_fresh
 
@@ -47,11 +49,20 @@ class ClusterProcess:
     security: Mapping[str, str] = MappingProxyType({})  # what librdkafka needs beside the addresses
 
     def __init__(
-        self, directory: Path, broker_count: int = 3, overrides: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        broker_count: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        embedded_zookeeper: bool = False,
     ) -> None:
-        require_zookeeper()
         self.directory = directory
-        self.zookeeper: ZooKeeperProcess = start_fresh(directory)
+        self.zookeeper: ZooKeeperProcess | EmbeddedZooKeeperProcess
+        if embedded_zookeeper:
+            self.zookeeper = EmbeddedZooKeeperProcess(directory / "zookeeper").start()
+        else:
+            require_zookeeper()
+            self.zookeeper = start_fresh(directory)
         self.brokers = {
             number: BrokerProcess(
                 directory / f"broker-{number}",

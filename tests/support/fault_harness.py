@@ -6,7 +6,7 @@ what they did and saw (`fault_workload`), the checker reads it (`history_check`)
 replicas are in sync again and stopped their files must be equal (`replica_comparison`).
 
     python -m tests.support.fault_harness --faults 100 --records 500000 --minutes 10
-        [--transactions] [--sasl-ssl] [--seed N] [--keep DIR]
+        [--transactions] [--sasl-ssl] [--embedded-zookeeper] [--seed N] [--keep DIR]
 
 Two kinds of runs are for what a plain one seldom comes by. Every replica must be in sync again
 before the next fault comes:
@@ -135,6 +135,7 @@ class FaultHarness:
         program: Sequence[str] = TIDELOG,
         overrides: Mapping[str, str] | None = None,
         secured: bool = False,
+        embedded_zookeeper: bool = False,
         say: Say = lambda line: None,
     ) -> None:
         self._dice = random.Random(seed)
@@ -152,7 +153,9 @@ class FaultHarness:
         self.full_isr_after_s = 0.0
         self.silences_s: dict[str, float] = {}  # the longest in which a partition had no ack
         settings = {**OVERRIDES, **dict(workload.overrides), **(overrides or {})}
-        self.cluster = FaultyCluster(directory, overrides=settings)
+        self.cluster = FaultyCluster(
+            directory, overrides=settings, embedded_zookeeper=embedded_zookeeper
+        )
         if secured:
             secure(self.cluster, ("CLIENTS", "INTERNAL"), directory / "certificates")
         for broker in self.cluster.brokers.values():
@@ -354,6 +357,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--transactions", action="store_true")
     parser.add_argument("--sasl-ssl", action="store_true", help="on all listeners")
+    parser.add_argument(
+        "--embedded-zookeeper", action="store_true", help="tidelog zookeeper instead of Java's"
+    )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--large-batches", action="store_true")
     kinds.add_argument("--deletions", action="store_true")
@@ -379,6 +385,7 @@ def main() -> int:
             workload=workload,
             only=arguments.only,
             secured=arguments.sasl_ssl,
+            embedded_zookeeper=arguments.embedded_zookeeper,
             say=say,
         )
         try:

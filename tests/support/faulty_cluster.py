@@ -19,9 +19,14 @@ from tidelog.tools.free_ports import free_port
 
 class FaultyCluster(ClusterProcess):
     def __init__(
-        self, directory: Path, broker_count: int = 3, overrides: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        broker_count: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        embedded_zookeeper: bool = False,
     ) -> None:
-        super().__init__(directory, broker_count, overrides)
+        super().__init__(directory, broker_count, overrides, embedded_zookeeper=embedded_zookeeper)
         self.ports = {number: BrokerPorts(free_port(), free_port()) for number in self.brokers}
         self.network = ClusterNetwork(self.ports, self.zookeeper.port)
         for number, broker in self.brokers.items():

@@ -18,6 +18,16 @@
 
 Ephemeral nodes are in neither file: they end with the process anyway.
 
+The journal of a store that keeps its sessions, which other processes have (`tidelog zookeeper`),
+differs in this:
+    header        format 2, so that neither kind of store takes the other's files
+    change        kind 4: a session is opened; the path is its id in decimal, the data u32 timeout
+                  in ms and the password. Kind 5: it is closed. Kind 6: an ephemeral node is made;
+                  u64 session id comes before the path.
+    data length   2^32 - 1 for a node without data, which is not the same as empty data
+    snapshot      "tdlgsnp2"; u64 session id behind created_children of each node; behind the nodes
+                  u32 count of sessions, each: u64 id, u32 timeout in ms, u32 length, password
+
 A snapshot is written beside the old one, synced, renamed over it, and the directory synced; only
 then is the journal cut back to its header. A crash between the two leaves records that the
 snapshot has already: they are skipped by zxid.
@@ -39,8 +49,15 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from tidelog.controller.metadata_store import StoreUnavailable
-from tidelog.controller.node_tree import Change, ChangeKind, Node, NodeTree, Transaction
+from tidelog.controller.metadata_store import NO_DATA, StoreUnavailable
+from tidelog.controller.node_tree import (
+    Change,
+    ChangeKind,
+    KeptSession,
+    Node,
+    NodeTree,
+    Transaction,
+)
 from tidelog.errors import StartupError
 
 JOURNAL_NAME: Final = "tidelog-metadata.journal"
@@ -48,6 +65,8 @@ SNAPSHOT_NAME: Final = "tidelog-metadata.snapshot"
 
 MAGIC: Final = b"tdlgmeta\0\0\0\x01"
 HEADER: Final = MAGIC + crc32(MAGIC).to_bytes(4, "big")
+SESSIONS_MAGIC: Final = b"tdlgmeta\0\0\0\x02"
+SESSIONS_HEADER: Final = SESSIONS_MAGIC + crc32(SESSIONS_MAGIC).to_bytes(4, "big")
 MARKER: Final = b"tdl\n"
 RECORD: Final = struct.Struct(">4sII")
 PAYLOAD: Final = struct.Struct(">QQQI")
@@ -55,6 +74,13 @@ CHANGE: Final = struct.Struct(">BQII")
 SNAPSHOT_HEADER: Final = struct.Struct(">8sQI")
 SNAPSHOT_MAGIC: Final = b"tdlgsnap"
 NODE: Final = struct.Struct(">QQQQQIQII")
+SESSIONS_SNAPSHOT_MAGIC: Final = b"tdlgsnp2"
+OWNED_NODE: Final = struct.Struct(">QQQQQIQQII")
+SESSION: Final = struct.Struct(">QII")
+OWNER: Final = struct.Struct(">Q")
+COUNT: Final = struct.Struct(">I")
+NO_DATA_LENGTH: Final = 0xFFFFFFFF
+EPHEMERAL_CREATED: Final = 6
 
 log = logging.getLogger(__name__)
 
@@ -73,22 +99,39 @@ class _BadRecord(Exception):
     pass
 
 
-def encode_transaction(transaction: Transaction, durable_zxid: int) -> bytes:
-    """The journal record; empty if the transaction only touches ephemeral nodes."""
+def encode_transaction(
+    transaction: Transaction, durable_zxid: int, keeps_sessions: bool = False
+) -> bytes:
+    """The journal record; empty if there is nothing to keep, as of a transaction that only touches
+    ephemeral nodes where sessions are not kept.
+    """
     parts = [b""]
     count = 0
     for kind, path, data, owner, created_children in transaction.changes:
-        if owner:
+        if owner and not keeps_sessions:
             continue
         name = path.encode()
-        parts.append(CHANGE.pack(kind, created_children, len(name), len(data)))
+        length = NO_DATA_LENGTH if data is NO_DATA else len(data)
+        if owner and kind == ChangeKind.CREATED:
+            parts.append(CHANGE.pack(EPHEMERAL_CREATED, created_children, len(name), length))
+            parts.append(OWNER.pack(owner))
+        else:
+            parts.append(CHANGE.pack(kind, created_children, len(name), length))
         parts.append(name)
         parts.append(data)
         count += 1
     if not count:
         return b""
     parts[0] = PAYLOAD.pack(transaction.zxid, durable_zxid, transaction.time_ms, count)
-    payload = b"".join(parts)
+    return _record(b"".join(parts))
+
+
+def encode_start(zxid: int, time_ms: int, durable_zxid: int) -> bytes:
+    """A record without changes: no later run gives zxids as low as this one's."""
+    return _record(PAYLOAD.pack(zxid, durable_zxid, time_ms, 0))
+
+
+def _record(payload: bytes) -> bytes:
     return RECORD.pack(MARKER, len(payload), crc32(payload)) + payload
 
 
@@ -115,11 +158,19 @@ def _decode_transaction(payload: memoryview) -> Transaction:
     for _ in range(count):
         kind, created_children, path_length, data_length = CHANGE.unpack_from(payload, position)
         position += CHANGE.size
+        owner = 0
+        if kind == EPHEMERAL_CREATED:
+            kind = ChangeKind.CREATED
+            owner = OWNER.unpack_from(payload, position)[0]
+            position += OWNER.size
         path = str(payload[position : position + path_length], "utf-8")
         position += path_length
-        data = bytes(payload[position : position + data_length])
-        position += data_length
-        changes.append(Change(KINDS[kind], path, data, 0, created_children))
+        if data_length == NO_DATA_LENGTH:
+            data: bytes = NO_DATA
+        else:
+            data = bytes(payload[position : position + data_length])
+            position += data_length
+        changes.append(Change(KINDS[kind], path, data, owner, created_children))
     return Transaction(zxid, time_ms, changes)
 
 
@@ -131,8 +182,14 @@ class Journal:
     """Appends records durably. Used by one thread at a time; the store sees to that."""
 
     def __init__(
-        self, directory: Path, io_failed: Callable[[str, str, OSError], object] = _ignore
+        self,
+        directory: Path,
+        io_failed: Callable[[str, str, OSError], object] = _ignore,
+        *,
+        keeps_sessions: bool = False,
     ) -> None:
+        self.keeps_sessions = keeps_sessions
+        self._header = SESSIONS_HEADER if keeps_sessions else HEADER
         self._directory = directory
         self._io_failed = io_failed  # told of every write that failed
         self._path = directory / JOURNAL_NAME
@@ -152,21 +209,21 @@ class Journal:
         tree = NodeTree()
         self._load_snapshot(tree)
         data = self._path.read_bytes()
-        if len(data) < len(HEADER):
+        if len(data) < len(self._header):
             self._start_over()
             return tree
-        if not data.startswith(HEADER):
+        if not data.startswith(self._header):
             raise CorruptStore(f"{self._path} does not start as a metadata journal of this version")
         self._replay(data, tree)
         return tree
 
     def _start_over(self) -> None:
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, HEADER, 0)
-        self.size = len(HEADER)
+        os.pwrite(self._descriptor, self._header, 0)
+        self.size = len(self._header)
 
     def _replay(self, data: bytes, tree: NodeTree) -> None:
-        self.size = position = len(HEADER)
+        self.size = position = len(self._header)
         while position < len(data):
             try:
                 payload = _payload_at(data, position)
@@ -238,9 +295,13 @@ class Journal:
     def wants_snapshot(self, journal_bytes_max: int) -> bool:
         return self.size > max(journal_bytes_max, 2 * self.snapshot_bytes)
 
-    def write_snapshot(self, zxid: int, rows: Iterable[tuple[str, Node]]) -> None:
-        """Rows are frozen: nobody changes them while this runs. Empties the journal."""
-        data = encode_snapshot(zxid, rows)
+    def write_snapshot(self, tree: NodeTree) -> None:
+        """The tree is frozen: nobody changes it while this runs. Empties the journal."""
+        if self.keeps_sessions:
+            data = encode_snapshot_with_sessions(tree)
+        else:
+            rows = (row for row in tree.subtree("/") if not row[1].ephemeral_owner)
+            data = encode_snapshot(tree.zxid, rows)
         temporary = self._snapshot_path.with_suffix(".snapshot.tmp")
         try:
             with open(temporary, "wb") as file:
@@ -249,14 +310,14 @@ class Journal:
                 os.fsync(file.fileno())
             os.replace(temporary, self._snapshot_path)
             self._sync_directory()
-            os.ftruncate(self._descriptor, len(HEADER))
+            os.ftruncate(self._descriptor, len(self._header))
             os.fsync(self._descriptor)
         except OSError as error:
             log.error("cannot write %s: %s", self._snapshot_path, error)
             self._io_failed(str(self._snapshot_path), "write the metadata", error)
             return
         self.snapshot_bytes = len(data)
-        self.size = len(HEADER)
+        self.size = len(self._header)
 
     def _load_snapshot(self, tree: NodeTree) -> None:
         try:
@@ -264,14 +325,18 @@ class Journal:
         except FileNotFoundError:
             return
         self.snapshot_bytes = len(data)
-        if not data.startswith(SNAPSHOT_MAGIC):
+        magic = SESSIONS_SNAPSHOT_MAGIC if self.keeps_sessions else SNAPSHOT_MAGIC
+        if not data.startswith(magic):
             raise CorruptStore(f"{self._snapshot_path} does not start as a metadata snapshot")
         view = memoryview(data)
         if crc32(view[:-4]) != int.from_bytes(view[-4:], "big"):
             raise CorruptStore(f"{self._snapshot_path} is damaged")
         _, zxid, count = SNAPSHOT_HEADER.unpack_from(data)
-        for path, node in _decode_nodes(view[SNAPSHOT_HEADER.size :], count):
-            tree.restore(path, node)
+        if self.keeps_sessions:
+            _restore_with_sessions(tree, view[SNAPSHOT_HEADER.size :], count)
+        else:
+            for path, node in _decode_nodes(view[SNAPSHOT_HEADER.size :], count):
+                tree.restore(path, node)
         tree.zxid = zxid
 
     def _sync_directory(self) -> None:
@@ -329,3 +394,72 @@ def _decode_nodes(body: memoryview, count: int) -> Iterable[tuple[str, Node]]:
         node.version = version
         node.created_children = created
         yield path, node
+
+
+def encode_snapshot_with_sessions(tree: NodeTree) -> bytes:
+    parts = [b""]
+    count = 0
+    for path, node in tree.subtree("/"):
+        name = path.encode()
+        parts.append(
+            OWNED_NODE.pack(
+                node.czxid,
+                node.mzxid,
+                node.pzxid,
+                node.ctime_ms,
+                node.mtime_ms,
+                node.version,
+                node.created_children,
+                node.ephemeral_owner,
+                len(name),
+                NO_DATA_LENGTH if node.data is NO_DATA else len(node.data),
+            )
+        )
+        parts.append(name)
+        parts.append(node.data)
+        count += 1
+    parts[0] = SNAPSHOT_HEADER.pack(SESSIONS_SNAPSHOT_MAGIC, tree.zxid, count)
+    parts.append(COUNT.pack(len(tree.sessions)))
+    for session_id, (timeout_ms, password) in tree.sessions.items():
+        parts.append(SESSION.pack(session_id, timeout_ms, len(password)) + password)
+    data = b"".join(parts)
+    return data + crc32(data).to_bytes(4, "big")
+
+
+def _restore_with_sessions(tree: NodeTree, body: memoryview, count: int) -> None:
+    position = 0
+    for _ in range(count):
+        (
+            czxid,
+            mzxid,
+            pzxid,
+            ctime_ms,
+            mtime_ms,
+            version,
+            created_children,
+            owner,
+            path_length,
+            data_length,
+        ) = OWNED_NODE.unpack_from(body, position)
+        position += OWNED_NODE.size
+        path = str(body[position : position + path_length], "utf-8")
+        position += path_length
+        data: bytes = NO_DATA
+        if data_length != NO_DATA_LENGTH:
+            data = bytes(body[position : position + data_length])
+            position += data_length
+        node = Node(data, czxid, ctime_ms, owner)
+        node.mzxid = mzxid
+        node.pzxid = pzxid
+        node.mtime_ms = mtime_ms
+        node.version = version
+        node.created_children = created_children
+        tree.restore(path, node)
+    (sessions,) = COUNT.unpack_from(body, position)
+    position += COUNT.size
+    for _ in range(sessions):
+        session_id, timeout_ms, length = SESSION.unpack_from(body, position)
+        position += SESSION.size
+        password = bytes(body[position : position + length])
+        position += length
+        tree.sessions[session_id] = KeptSession(timeout_ms, password)

@@ -29,6 +29,13 @@ from typing import Final, NamedTuple, Protocol
 ANY_VERSION: Final = -1
 
 
+class _NoData(bytes):
+    """Equal to empty data; ZooKeeper tells the two apart."""
+
+
+NO_DATA: Final = _NoData()
+
+
 class Stat(NamedTuple):
     czxid: int  # transaction that made the node
     mzxid: int  # transaction that last set its data

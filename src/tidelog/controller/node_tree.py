@@ -6,6 +6,9 @@ happened and not what was asked for, so replaying a journal needs no rules.
 `children` of a node is None until it has one: most nodes never do. `created_children` counts the
 children ever made and numbers sequence nodes; it travels with each created child, since ephemeral
 siblings count but are not kept across a restart.
+
+The tree also has the sessions of a store that keeps them (`journal.py`). An ephemeral node whose
+owner is not among them, or no longer, is about to be deleted.
 """
 
 from __future__ import annotations
@@ -21,6 +24,13 @@ class ChangeKind(IntEnum):
     CREATED = 1
     SET = 2
     DELETED = 3
+    SESSION_OPENED = 4  # the path is the id, the data its timeout and its password
+    SESSION_CLOSED = 5
+
+
+class KeptSession(NamedTuple):
+    timeout_ms: int
+    password: bytes
 
 
 class Change(NamedTuple):
@@ -80,6 +90,8 @@ class NodeTree:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
         self.zxid = 0  # of the last transaction applied
+        self.ephemerals: dict[int, dict[str, None]] = {}  # paths by owner; none is empty
+        self.sessions: dict[int, KeptSession] = {}
 
     def node(self, path: str) -> Node:
         found = self.nodes.get(path)
@@ -99,6 +111,9 @@ class NodeTree:
                 node.mzxid = zxid
                 node.mtime_ms = time_ms
                 continue
+            if kind >= ChangeKind.SESSION_OPENED:
+                self._apply_to_sessions(kind, int(path), data)
+                continue
             parent_path, _, name = path.rpartition("/")
             parent = nodes[parent_path or "/"]
             parent.pzxid = zxid
@@ -108,15 +123,33 @@ class NodeTree:
                     parent.children = {}
                 parent.children[name] = None
                 parent.created_children = created_children
+                if owner:
+                    self.ephemerals.setdefault(owner, {})[path] = None
             else:
-                del nodes[path]
+                owner = nodes.pop(path).ephemeral_owner
+                if owner:
+                    self._forget_ephemeral(owner, path)
                 assert parent.children is not None
                 del parent.children[name]
         self.zxid = zxid
 
+    def _apply_to_sessions(self, kind: ChangeKind, session_id: int, data: bytes) -> None:
+        if kind == ChangeKind.SESSION_OPENED:
+            self.sessions[session_id] = KeptSession(int.from_bytes(data[:4], "big"), data[4:])
+        else:
+            self.sessions.pop(session_id, None)
+
+    def _forget_ephemeral(self, owner: int, path: str) -> None:
+        paths = self.ephemerals[owner]
+        del paths[path]
+        if not paths:
+            del self.ephemerals[owner]
+
     def restore(self, path: str, node: Node) -> None:
         """Puts a node of a snapshot back; the parent is there already and counts it already."""
         self.nodes[path] = node
+        if node.ephemeral_owner:
+            self.ephemerals.setdefault(node.ephemeral_owner, {})[path] = None
         if path != "/":
             parent = self.nodes[parent_of(path)]
             if parent.children is None:
@@ -139,4 +172,4 @@ class NodeTree:
                 waiting += [(child, nodes[child]) for child in (f"{prefix}/{n}" for n in names)]
 
     def ephemerals_of(self, session_id: int) -> Iterable[str]:
-        return [path for path, node in self.nodes.items() if node.ephemeral_owner == session_id]
+        return list(self.ephemerals.get(session_id, ()))

@@ -4,11 +4,14 @@ The tree shows only durable state, but a write must be judged by everything acce
 `OutstandingChanges` keeps an `Expected` for each node that an unfinished transaction touches, as
 ZooKeeper does, and drops it when the last such transaction has been applied. If writes are lost,
 all of them are forgotten together: a later one may rest on an earlier one.
+
+Three operations are for a store that keeps sessions. They cannot be refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tidelog.controller.metadata_store import (
     ANY_VERSION,
@@ -29,6 +32,28 @@ from tidelog.controller.metadata_store import (
     require_valid_path,
 )
 from tidelog.controller.node_tree import Change, ChangeKind, NodeTree, Transaction
+
+
+class OpenSession(NamedTuple):
+    session_id: int
+    timeout_ms: int
+    password: bytes
+
+
+class CloseSession(NamedTuple):
+    """Its ephemeral nodes stay until they are dropped."""
+
+    session_id: int
+
+
+class DropEphemeral(NamedTuple):
+    """Deletes the node if it is there and still that session's."""
+
+    path: str
+    session_id: int
+
+
+SessionOperation = OpenSession | CloseSession | DropEphemeral
 
 
 class Expected:
@@ -62,7 +87,7 @@ class OutstandingChanges:
         self.losses = 0  # how often writes were lost; a multi from before rests on them
 
     def stage(
-        self, operations: Sequence[Operation], session_id: int, time_ms: int
+        self, operations: Sequence[Operation | SessionOperation], session_id: int, time_ms: int
     ) -> tuple[Transaction, list[Outcome]]:
         """Accepts all the operations, or raises the first one's error and remembers nothing."""
         multi = self.begin(session_id)
@@ -116,25 +141,36 @@ class Multi:
         self.changes: list[Change] = []
         self.outcomes: list[Outcome] = []
 
-    def perform(self, operation: Operation) -> None:
+    def perform(self, operation: Operation | SessionOperation) -> None:
         try:
             self.outcomes.append(self._perform(operation))
         except StoreError as error:
             error.index = len(self.outcomes)
             raise
 
-    def _perform(self, operation: Operation) -> Outcome:
+    def _perform(self, operation: Operation | SessionOperation) -> Outcome:
         if isinstance(operation, SetData):
             return self._set(operation)
         if isinstance(operation, Create):
             return self._create(operation)
         if isinstance(operation, Delete):
             self._delete(operation)
-        else:
-            assert isinstance(operation, Check)
+        elif isinstance(operation, Check):
             require_valid_path(operation.path)
             self._existing(operation.path, operation.version)
+        elif isinstance(operation, DropEphemeral):
+            node = self.expect(operation.path)
+            if node.exists and node.ephemeral_owner == operation.session_id:
+                self._delete(Delete(operation.path))
+        elif isinstance(operation, OpenSession):
+            data = operation.timeout_ms.to_bytes(4, "big") + operation.password
+            self._change_session(ChangeKind.SESSION_OPENED, operation.session_id, data)
+        else:
+            self._change_session(ChangeKind.SESSION_CLOSED, operation.session_id, b"")
         return None
+
+    def _change_session(self, kind: ChangeKind, session_id: int, data: bytes) -> None:
+        self.changes.append(Change(kind, str(session_id), data, 0, 0))
 
     def _create(self, operation: Create) -> str:
         path = operation.path

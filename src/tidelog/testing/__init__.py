@@ -11,12 +11,14 @@
 """
 
 from tidelog.testing.broker import Broker, BrokerClock, NeedsProcess, Snapshot
+from tidelog.testing.cluster import Cluster
 from tidelog.testing.expectation import Expectation
 from tidelog.testing.topic import NotWritten, Topic, expect
 
 __all__ = [
     "Broker",
     "BrokerClock",
+    "Cluster",
     "Expectation",
     "NeedsProcess",
     "NotWritten",

@@ -2,12 +2,14 @@
 
     tidelog          a broker for all tests of this process, and fresh topics for each test
     tidelog_broker   a broker for this test alone
+    tidelog_cluster  three brokers for this test alone
     kafka_server     the address of the first one, "127.0.0.1:PORT"
 
 Options of the broker: the marker @pytest.mark.tidelog(**config) for one test (which then has a
-broker of its own, under each of the three names), with underscores for dots, and the ini key
-tidelog_config, a line KEY=VALUE each, for all. `tidelog_in_process = true` runs brokers on a thread
-of the tests' process.
+broker of its own, under each of the names; in tidelog_cluster all brokers get them), with
+underscores for dots, and the ini key tidelog_config, a line KEY=VALUE each, for all.
+`tidelog_in_process = true` runs brokers on a thread of the tests' process, but not those of a
+cluster.
 
 What a broker logs is shown with a test that fails.
 """
@@ -23,6 +25,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tidelog.testing.broker import Broker
+    from tidelog.testing.cluster import Cluster
     from tidelog.testing.topic import Topic
 
 MARKER: Final = "tidelog"
@@ -143,6 +146,17 @@ def tidelog_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     with _new_broker(request.config, _marked_config(request.node) or {}) as broker:
         _shown_if_it_fails(request.node, broker)
         yield broker
+
+
+@pytest.fixture
+def tidelog_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    from tidelog.testing.cluster import Cluster
+
+    config = {**_ini_config(request.config), **(_marked_config(request.node) or {})}
+    with Cluster(3, config) as cluster:
+        for broker in cluster.brokers:
+            _shown_if_it_fails(request.node, broker)
+        yield cluster
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidelog.broker.api_table import served
+from tidelog.broker.cluster_server import ClusterServer
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
@@ -55,6 +56,15 @@ class TestServer(Server):
             await asyncio.sleep(SETTLE_S)
 
 
+class TestClusterServer(TestServer, ClusterServer):
+    """The same in a cluster. Its clock does not jump: the others have theirs."""
+
+
+def _lone_only(what: str) -> ValueError:
+    """A broker of a cluster shares its time and its state with the others."""
+    return ValueError(f"{what} is for a broker on its own, not for one of a cluster")
+
+
 def _with_own_time(before: Mapping[str, str]) -> dict[str, str]:
     return {**before, "log.message.timestamp.type": "LogAppendTime"}
 
@@ -71,18 +81,26 @@ class TestedBroker:
 
     async def start(self) -> dict[str, str]:
         """Where it listens, by listener. From the second start on the ports are the same."""
-        server = TestServer(BrokerConfig(self._overrides), self._loop, self._faults)
+        kind = TestClusterServer if self._is_in_cluster else TestServer
+        server = kind(BrokerConfig(self._overrides), self._loop, self._faults)
         server.start()
         self._server = server
+        await server.join()
         if self._ahead_s:
             await server.jump(self._ahead_s)
         self._overrides["listeners"] = ",".join(map(str, server.endpoints))
         return {each.listener_name: f"{each.host}:{each.port}" for each in server.endpoints}
 
+    @property
+    def _is_in_cluster(self) -> bool:
+        return bool(self._overrides.get("zookeeper.connect"))
+
     async def stop(self) -> None:
         await self._server.stop()
 
     async def advance(self, seconds: float) -> None:
+        if self._is_in_cluster:
+            raise _lone_only("a clock that jumps")
         await self._server.jump(seconds)
         self._ahead_s += seconds
 
@@ -99,6 +117,8 @@ class TestedBroker:
         """All that is stored, as it is between two turns of the loop. The broker serves nobody
         meanwhile, and serves on.
         """
+        if self._is_in_cluster:
+            raise _lone_only("a snapshot")
         self._server.broker.append_turn.end()
         shutil.copytree(self._data, target, ignore=shutil.ignore_patterns(LOCK_FILE))
 

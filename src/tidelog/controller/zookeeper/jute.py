@@ -13,7 +13,8 @@ Every write is a multi, also one of a single operation: it has one answer, one z
 its error. A node without data holds null and not an empty string, as Kafka makes it: Kafka's
 brokers tell `/latest_producer_id_block` without a block by that. Access is open to all.
 
-Bytes from a server are not trusted: a length or a count beyond the frame is Malformed.
+Bytes from a peer are not trusted: a length or a count beyond the frame is Malformed. What only the
+server of `tidelog zookeeper` speaks is in `tidelog/zookeeper/wire.py`.
 """
 
 from __future__ import annotations
@@ -53,32 +54,38 @@ PASSWORD_BYTES: Final = 16
 
 WATCH_EVENT_XID: Final = -1
 PING_XID: Final = -2
+AUTH_XID: Final = -4
 
 _PING_TYPE: Final = 11
 _CHECK_TYPE: Final = 13
-_ERROR_TYPE: Final = -1  # of a result in the answer to a multi
+ERROR_TYPE: Final = -1  # of a result in the answer to a multi
 
-_EPHEMERAL: Final = 1
-_SEQUENCE: Final = 2
+EPHEMERAL: Final = 1
+SEQUENCE: Final = 2
 
-_INT: Final = struct.Struct(">i")
+INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_BOOL: Final = struct.Struct(">?")
 _FRAME_HEADER: Final = struct.Struct(">iii")  # length, xid, type
-_ANSWER_HEADER: Final = struct.Struct(">iqi")  # xid, zxid, err
-_CONNECT: Final = struct.Struct(">iqiq")  # protocol version, zxid seen, timeout in ms, session id
-_CONNECTED: Final = struct.Struct(">iiq")  # protocol version, timeout in ms, session id
-_MULTI_HEADER: Final = struct.Struct(">i?i")  # type, whether it is the last, err
+ANSWER_HEADER: Final = struct.Struct(">iqi")  # xid, zxid, err
+CONNECT: Final = struct.Struct(">iqiq")  # protocol version, zxid seen, timeout in ms, session id
+CONNECTED: Final = struct.Struct(">iiq")  # protocol version, timeout in ms, session id
+MULTI_HEADER: Final = struct.Struct(">i?i")  # type, whether it is the last, err
 # czxid mzxid ctime mtime version cversion aversion ephemeralOwner dataLength numChildren pzxid
-_STAT: Final = struct.Struct(">qqqqiiiqiiq")
-_NULL: Final = _INT.pack(-1)
-_ALL_PERMISSIONS: Final = 31
+STAT: Final = struct.Struct(">qqqqiiiqiiq")
+_NULL: Final = INT.pack(-1)
+ALL_PERMISSIONS: Final = 31
 
 
 class Code(IntEnum):
     """ZooKeeper's error codes, those that mean something here."""
 
     OK = 0
+    SYSTEM_ERROR = -1
     RUNTIME_INCONSISTENCY = -2
     CONNECTION_LOSS = -4
+    MARSHALLING_ERROR = -5
+    UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
     BAD_VERSION = -103
@@ -86,7 +93,11 @@ class Code(IntEnum):
     NODE_EXISTS = -110
     NOT_EMPTY = -111
     SESSION_EXPIRED = -112
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
     SESSION_MOVED = -118
+    NO_WATCHER = -121
+    THROTTLED_OP = -127
 
 
 # The connection is gone, or the session is served elsewhere by now: to be tried again.
@@ -109,6 +120,11 @@ class ServerError(Exception):
 
 class Malformed(Exception):
     """Bytes that no ZooKeeper sends."""
+
+
+def code_of(error: StoreError) -> Code:
+    """What a server answers for it; the write of one that is not in the table has not happened."""
+    return next((Code(c) for c, kind in _ERRORS.items() if type(error) is kind), Code.SYSTEM_ERROR)
 
 
 def store_error(code: int, path: str, index: int | None = None) -> StoreError:
@@ -134,8 +150,20 @@ class Reader:
         return layout.unpack_from(self._frame, start)
 
     def integer(self) -> int:
-        value: int = self.fields(_INT)[0]
+        value: int = self.fields(INT)[0]
         return value
+
+    def long(self) -> int:
+        value: int = self.fields(_LONG)[0]
+        return value
+
+    def boolean(self) -> bool:
+        value: bool = self.fields(_BOOL)[0]
+        return value
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._position == len(self._frame)
 
     def buffer(self) -> bytes | None:
         size = self.integer()
@@ -155,30 +183,40 @@ class Reader:
 
     def texts(self) -> list[str]:
         count = self.integer()
-        if not -1 <= count <= (len(self._frame) - self._position) // _INT.size:
+        if not -1 <= count <= (len(self._frame) - self._position) // INT.size:
             raise Malformed(f"a list of {count}")
         return [self.text() for _ in range(count)]
 
     def stat(self) -> Stat:
         czxid, mzxid, ctime, mtime, version, cversion, _, owner, length, children, pzxid = (
-            self.fields(_STAT)
+            self.fields(STAT)
         )
         return Stat(czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children)
 
 
-def _buffer(data: bytes | None) -> bytes:
-    return _NULL if data is None else _INT.pack(len(data)) + data
+def encode_buffer(data: bytes | None) -> bytes:
+    return _NULL if data is None else INT.pack(len(data)) + data
 
 
-def _text(text: str) -> bytes:
-    return _buffer(text.encode())
+def encode_text(text: str) -> bytes:
+    return encode_buffer(text.encode())
 
 
-def _texts(texts: Sequence[str]) -> bytes:
-    return _INT.pack(len(texts)) + b"".join(map(_text, texts))
+def encode_texts(texts: Sequence[str]) -> bytes:
+    return INT.pack(len(texts)) + b"".join(map(encode_text, texts))
 
 
-_OPEN_TO_ALL: Final = _INT.pack(1) + _INT.pack(_ALL_PERMISSIONS) + _text("world") + _text("anyone")
+def encode_stat(stat: Stat) -> bytes:
+    """Access lists never change here: the aversion is 0."""
+    czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children = stat
+    return STAT.pack(
+        czxid, mzxid, ctime, mtime, version, cversion, 0, owner, length, children, pzxid
+    )
+
+
+OPEN_TO_ALL: Final = (
+    INT.pack(1) + INT.pack(ALL_PERMISSIONS) + encode_text("world") + encode_text("anyone")
+)
 
 
 # Requests
@@ -204,7 +242,7 @@ class Read(Request):
     watch: bool = False
 
     def encode(self) -> bytes:
-        return _text(self.path) + bytes([self.watch])
+        return encode_text(self.path) + bytes([self.watch])
 
 
 class Exists(Read):
@@ -238,7 +276,7 @@ class Sync(Request):
     path: str
 
     def encode(self) -> bytes:
-        return _text(self.path)
+        return encode_text(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +290,7 @@ class SetWatches(Request):
     child: Sequence[str]
 
     def encode(self) -> bytes:
-        paths = _texts(self.data) + _texts(self.exist) + _texts(self.child)
+        paths = encode_texts(self.data) + encode_texts(self.exist) + encode_texts(self.child)
         return struct.pack(">q", self.zxid_seen) + paths
 
 
@@ -279,13 +317,13 @@ class Multi(Request):
     def encode(self) -> bytes:
         parts: list[bytes] = []
         for operation in self.operations:
-            parts += (_MULTI_HEADER.pack(_type_of(operation), False, -1), _body_of(operation))
-        parts.append(_MULTI_HEADER.pack(-1, True, -1))
+            parts += (MULTI_HEADER.pack(_type_of(operation), False, -1), _body_of(operation))
+        parts.append(MULTI_HEADER.pack(-1, True, -1))
         return b"".join(parts)
 
     def decode(self, reader: Reader) -> list[Result]:
         results = [_result(operation, reader) for operation in self.operations]
-        if not reader.fields(_MULTI_HEADER)[1]:
+        if not reader.fields(MULTI_HEADER)[1]:
             raise Malformed("more results than operations")
         return results
 
@@ -299,18 +337,18 @@ def _type_of(operation: Operation) -> int:
 
 
 def _body_of(operation: Operation) -> bytes:
-    path = _text(operation.path)
+    path = encode_text(operation.path)
     if isinstance(operation, Create):
-        flags = _EPHEMERAL * operation.ephemeral + _SEQUENCE * operation.sequence
-        return path + _buffer(operation.data or None) + _OPEN_TO_ALL + _INT.pack(flags)
+        flags = EPHEMERAL * operation.ephemeral + SEQUENCE * operation.sequence
+        return path + encode_buffer(operation.data or None) + OPEN_TO_ALL + INT.pack(flags)
     if isinstance(operation, SetData):
-        path += _buffer(operation.data or None)
-    return path + _INT.pack(operation.version)
+        path += encode_buffer(operation.data or None)
+    return path + INT.pack(operation.version)
 
 
 def _result(operation: Operation, reader: Reader) -> Result:
-    kind, is_last, _ = reader.fields(_MULTI_HEADER)
-    if kind == _ERROR_TYPE and not is_last:
+    kind, is_last, _ = reader.fields(MULTI_HEADER)
+    if kind == ERROR_TYPE and not is_last:
         return Refused(reader.integer())
     if kind != _type_of(operation) or is_last:
         raise Malformed(f"a result of type {kind} for {type(operation).__name__}")
@@ -373,8 +411,8 @@ PING_FRAME: Final = _FRAME_HEADER.pack(8, PING_XID, _PING_TYPE)
 
 def connect_frame(zxid_seen: int, timeout_ms: int, session_id: int, password: bytes) -> bytes:
     """Of a new session if its id is 0. The last byte: a read-only server will not do."""
-    body = _CONNECT.pack(0, zxid_seen, timeout_ms, session_id) + _buffer(password) + b"\0"
-    return _INT.pack(len(body)) + body
+    body = CONNECT.pack(0, zxid_seen, timeout_ms, session_id) + encode_buffer(password) + b"\0"
+    return INT.pack(len(body)) + body
 
 
 class Connected(NamedTuple):
@@ -387,7 +425,7 @@ class Connected(NamedTuple):
 
 def decode_connected(frame: bytes) -> Connected:
     reader = Reader(frame)
-    _, timeout_ms, session_id = reader.fields(_CONNECTED)
+    _, timeout_ms, session_id = reader.fields(CONNECTED)
     return Connected(timeout_ms, session_id, reader.buffer() or b"")
 
 
@@ -399,7 +437,7 @@ class AnswerHeader(NamedTuple):
 
 def decode_answer_header(frame: bytes) -> tuple[AnswerHeader, Reader]:
     reader = Reader(frame)
-    return AnswerHeader(*reader.fields(_ANSWER_HEADER)), reader
+    return AnswerHeader(*reader.fields(ANSWER_HEADER)), reader
 
 
 def decode_event(reader: Reader) -> tuple[EventType | None, str]:
@@ -413,14 +451,14 @@ def decode_event(reader: Reader) -> tuple[EventType | None, str]:
 
 def take_frame(received: bytearray, bytes_max: int) -> bytes | None:
     """The first frame, if it is there as a whole; it is taken out."""
-    if len(received) < _INT.size:
+    if len(received) < INT.size:
         return None
-    size: int = _INT.unpack_from(received)[0]
+    size: int = INT.unpack_from(received)[0]
     if not 0 <= size <= bytes_max:
         raise Malformed(f"a frame of {size} bytes")
-    end = _INT.size + size
+    end = INT.size + size
     if len(received) < end:
         return None
-    frame = bytes(received[_INT.size : end])
+    frame = bytes(received[INT.size : end])
     del received[:end]
     return frame

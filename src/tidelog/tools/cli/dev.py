@@ -1,9 +1,13 @@
 """`tidelog dev`: a cluster on this machine in one command.
 
-Starts ZooKeeper and n brokers, prints one line when all of them serve, and shows what they log on
-standard error, each line under its broker's name. Ctrl-C (or SIGTERM, SIGHUP) stops all of it,
-brokers first: exit code 0. A broker that ends by itself is reported and not started again; exit
-code 1 when none is left. Data stays in --data and is there at the next start.
+Starts n brokers, and `tidelog zookeeper` for them where there are several, prints one line when all
+of them serve, and shows what they log on standard error, each line under its process's name. Ctrl-C
+(or SIGTERM, SIGHUP) stops all of it, brokers first: exit code 0. A broker that ends by itself is
+reported and not started again; exit code 1 when none is left. Data stays in --data and is there at
+the next start.
+
+`tidelog dev kill 2` in another terminal does something to a broker of the running cluster
+(`dev_commands.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +27,17 @@ from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import LEVELS
 
 if TYPE_CHECKING:
-    from tidelog.tools.dev_cluster import DevCluster
+    from tidelog.tools.dev_cluster import DevCluster, DevServer
+    from tidelog.tools.dev_commands import DevCommands
+
+ACTIONS = ("kill", "restart", "pause", "resume", "status")
 
 POLL_S = 0.2
 
 
 @click.command("dev", cls=Command)
+@click.argument("action", type=click.Choice(ACTIONS), required=False)
+@click.argument("broker", type=int, required=False)
 @click.option(
     "-n",
     "--brokers",
@@ -55,6 +64,12 @@ POLL_S = 0.2
     help="Of the first broker, the others follow; 0: any free ones.",
 )
 @click.option(
+    "--zookeeper",
+    default="",
+    metavar="HOST:PORT",
+    help="Use this ZooKeeper, which runs already; the brokers start none.",
+)
+@click.option(
     "--override",
     type=KeyValue(),
     multiple=True,
@@ -63,28 +78,58 @@ POLL_S = 0.2
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
 def command(
-    brokers: int, data: Path, port: int, override: tuple[tuple[str, str], ...], log_level: str
+    action: str | None,
+    broker: int | None,
+    brokers: int,
+    data: Path,
+    port: int,
+    zookeeper: str,
+    override: tuple[tuple[str, str], ...],
+    log_level: str,
 ) -> int:
-    """Run a cluster on this machine: ZooKeeper and some brokers."""
+    """Run a cluster on this machine; or kill, restart, pause or resume a broker of the one that
+    runs on --data, or show their processes.
+    """
+    if action is not None:
+        return _ask(data, action, broker)
     from tidelog.tools.dev_cluster import DevCluster
+    from tidelog.tools.dev_commands import DevCommands
 
     data.mkdir(parents=True, exist_ok=True)
-    cluster = DevCluster(data.resolve(), brokers, port, dict(override))
+    cluster = DevCluster(data.resolve(), brokers, port, dict(override), zookeeper)
+    commands = DevCommands(data, cluster)
     interrupted = _watch_signals()
     try:
         cluster.start(sys.stderr, log_level)
+        print(_ready_line(cluster), flush=True)
+        return _watch(cluster, commands, interrupted)
     except KeyboardInterrupt:
         return 0
-    print(
-        f"tidelog dev ready brokers={brokers} "
-        f"bootstrap.servers={cluster.bootstrap_servers} "
-        f"zookeeper.connect={cluster.zookeeper.address}",
-        flush=True,
-    )
-    try:
-        return _watch(cluster, interrupted)
     finally:
         cluster.stop()
+        commands.close()
+
+
+def _ask(data: Path, action: str, broker: int | None) -> int:
+    from tidelog.tools.dev_commands import ask
+
+    if (broker is None) != (action == "status"):
+        raise click.UsageError(
+            "status is of all brokers" if action == "status" else f"which broker: {action} N"
+        )
+    print(ask(data, action, broker))
+    return 0
+
+
+def _ready_line(cluster: DevCluster) -> str:
+    connect = cluster.zookeeper_connect
+    pids = ",".join(f"{each.name.replace(' ', '-')}:{each.pid}" for each in cluster.servers)
+    return (
+        f"tidelog dev ready brokers={len(cluster.brokers)} "
+        f"bootstrap.servers={cluster.bootstrap_servers} "
+        + (f"zookeeper.connect={connect} " if connect else "")
+        + f"pids={pids}"
+    )
 
 
 def _watch_signals() -> threading.Event:
@@ -103,19 +148,23 @@ def _watch_signals() -> threading.Event:
     return interrupted
 
 
-def _watch(cluster: DevCluster, interrupted: threading.Event) -> int:
+def _watch(cluster: DevCluster, commands: DevCommands, interrupted: threading.Event) -> int:
     """Until a signal comes, or no broker is left."""
-    running = list(cluster.brokers)
-    try:
-        while running:
-            for broker in [each for each in running if each.exit_code() is not None]:
-                running.remove(broker)
-                print(
-                    f"{broker.name} ended with exit code {broker.exit_code()}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            interrupted.wait(POLL_S)
-    except KeyboardInterrupt:
-        return 0
-    raise StartupError("no broker is left")
+    reported: set[DevServer] = set()
+    while True:
+        for line in commands.serve():
+            _report(line)
+        for server in cluster.servers:
+            if server.pid is not None:
+                reported.discard(server)
+            elif server not in reported:
+                reported.add(server)
+                if server not in commands.asked_to_end:
+                    _report(f"{server.name} ended with exit code {server.exit_code()}")
+        if all(each.pid is None for each in cluster.brokers) and not commands.asked_to_end:
+            raise StartupError("no broker is left")
+        interrupted.wait(POLL_S)
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -26,10 +26,8 @@ HERE: Final = "tidelog.tools.cli"
 SECTIONS: Final = {
     "Brokers": {
         "serve": Lazy("serve", "run a broker in the foreground"),
-        "dev": Lazy("dev", "run a cluster on this machine: ZooKeeper and some brokers"),
-        "zookeeper": Lazy(
-            "zookeeper", "run a ZooKeeper server for development, from pyspark's jars"
-        ),
+        "dev": Lazy("dev", "run a cluster on this machine"),
+        "zookeeper": Lazy("zookeeper", "serve ZooKeeper's protocol, for development and tests"),
         "certs": Lazy("certs", "make a CA and certificates for development"),
         "demo": Lazy("demo", "see it all work: a broker, a shop's events, a pipeline, a check"),
     },

@@ -1,31 +1,40 @@
-"""`tidelog zookeeper`: a ZooKeeper server for development, from the jars of the pyspark wheel.
+"""`tidelog zookeeper`: ZooKeeper's protocol on this machine, for development and tests.
 
-Foreground and loopback only. Prints one line when it serves, `tidelog zookeeper ready HOST:PORT`.
-SIGTERM, SIGINT or SIGHUP stops it: exit code 0. Exit code 1: it could not start, or it ended by
-itself.
+Foreground, and on the loopback address unless --host says otherwise. Prints one line when it
+serves, `tidelog zookeeper ready HOST:PORT`. SIGTERM, SIGINT or SIGHUP stops it: exit code 0. Exit
+code 1: it could not start, or it ended by itself.
 
-An ensemble is one command a member, all with the same --server list:
+tidelog's own server is one process (`tidelog/zookeeper/`). With --java Apache ZooKeeper runs from
+the jars of the pyspark wheel, on the loopback address alone. An ensemble is one such command a
+member, all with the same --server list:
     tidelog zookeeper --port 2181 --data zk1 --myid 1 --server 1=2888:3888 --server 2=2889:3889 ...
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tidelog.errors import StartupError
 from tidelog.stop_signals import end_at_the_next, stop_signals
 from tidelog.tools.cli.frame import Command, Parsed
+from tidelog.tools.cli.logging_setup import LEVELS, set_up_logging
 
 if TYPE_CHECKING:
     from tidelog.tools.zookeeper_server import Member, ServerSettings
 
 ENSEMBLE_START_TIMEOUT_S = 600.0
 START_TIMEOUT_S = 60.0
+HOST: Final = "127.0.0.1"
+LOOPBACK: Final = frozenset({HOST, "localhost", "::1"})
+JOURNAL_NAME: Final = "tidelog-metadata.journal"
+OURS: Final = "ours"
+JAVA: Final = "java"
 
 
 def member(text: str) -> Member:
@@ -56,19 +65,51 @@ def member(text: str) -> Member:
     show_default=True,
     help="Everything goes here.",
 )
-@click.option("--myid", type=int, metavar="N", help="This server's number in an ensemble.")
+@click.option("--host", default=HOST, metavar="HOST", show_default=True, help="To listen on.")
+@click.option("--java", is_flag=True, help="Run Apache ZooKeeper, from pyspark's jars.")
+@click.option(
+    "--myid", type=int, metavar="N", help="With Java: this server's number in an ensemble."
+)
 @click.option(
     "--server",
     type=Parsed("MEMBER", member),
     multiple=True,
     metavar="N=PEER_PORT:ELECTION_PORT",
-    help="A member of the ensemble on this machine; once for each.",
+    help="With Java: a member of the ensemble on this machine; once for each.",
 )
-def command(port: int, data: Path, myid: int | None, server: tuple[Member, ...]) -> int:
-    """Run a ZooKeeper server for development, from pyspark's jars."""
+@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+def command(
+    port: int,
+    data: Path,
+    host: str,
+    java: bool,
+    myid: int | None,
+    server: tuple[Member, ...],
+    log_level: str,
+) -> int:
+    """Serve ZooKeeper's protocol on this machine, for development and tests."""
+    if java or myid is not None or server:
+        if host != HOST:
+            raise click.UsageError("--host is not for Java's ZooKeeper, which is on 127.0.0.1")
+        return _run_java(settings_of(port, data, myid, server))
+    _require_not_of(JAVA, data)
+    if host not in LOOPBACK:
+        print(
+            f"tidelog: WARNING: {host} is not a loopback address, and this server does not ask who "
+            "its clients are: whoever can reach it can change everything.",
+            file=sys.stderr,
+            flush=True,
+        )
+    set_up_logging("logfmt", log_level)
+    from tidelog.zookeeper.process import run
+
+    return run(data, host, port)
+
+
+def _run_java(settings: ServerSettings) -> int:
     from tidelog.tools.zookeeper_server import ZooKeeperServer
 
-    settings = settings_of(port, data, myid, server)
+    _require_not_of(OURS, settings.directory)
     process = ZooKeeperServer(settings)
     for number in stop_signals():
         signal.signal(number, _interrupt)
@@ -83,6 +124,16 @@ def command(port: int, data: Path, myid: int | None, server: tuple[Member, ...])
         return 0
     finally:
         process.stop()
+
+
+def _require_not_of(other: str, data: Path) -> None:
+    """Neither server reads the other's files; it would seem that everything is lost."""
+    if other == JAVA and (data / "version-2").exists():
+        raise StartupError(
+            f"{data} has the data of Apache ZooKeeper: add --java, or another --data"
+        )
+    if other == OURS and (data / JOURNAL_NAME).exists():
+        raise StartupError(f"{data} has the data of a server without --java: choose another --data")
 
 
 def settings_of(

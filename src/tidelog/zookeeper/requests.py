@@ -1,0 +1,458 @@
+"""What each request of a session does and how it is answered, as ZooKeeper does it.
+
+A write is answered when it is on disk. A read is answered from the tree at once, because whatever
+the tree shows is on disk. `sync` waits for the writes under way, of all sessions. An unknown type
+gets UNIMPLEMENTED, a body that cannot be read MARSHALLING_ERROR, and the connection stays.
+
+Differs from ZooKeeper: no access lists but the open one (`wire.py`), no quotas, no reconfiguration,
+no SASL. `addauth` takes the scheme digest, which is then told by `whoAmI` and otherwise unused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tidelog.controller.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    EventType,
+    Operation,
+    StoreError,
+)
+from tidelog.controller.node_database import Result
+from tidelog.controller.node_tree import Node
+from tidelog.controller.zookeeper.jute import (
+    INT,
+    MULTI_HEADER,
+    OPEN_TO_ALL,
+    Code,
+    Malformed,
+    Reader,
+    code_of,
+    encode_stat,
+    encode_text,
+)
+from tidelog.zookeeper.watch_manager import WatchKind
+from tidelog.zookeeper.wire import (
+    END_OF_RESULTS,
+    OpCode,
+    Refusal,
+    decode_access_list,
+    decode_multi,
+    decode_operation,
+    encode_data,
+    encode_names,
+    encode_outcome,
+    encode_refused_multi,
+    encode_refused_result,
+    encode_results,
+    require_open,
+)
+
+if TYPE_CHECKING:
+    from tidelog.zookeeper.server import EmbeddedZooKeeper
+    from tidelog.zookeeper.server_connection import ServerConnection
+
+CHILDREN_ENCODED_AT_ONCE: Final = 2000
+WATCHES_MAX: Final = 100_000  # of a connection
+RESERVED: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+# What ZooKeeper keeps out of paths besides the null character.
+UNPRINTABLE: Final = re.compile("[\x01-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+IDENTITIES_MAX: Final = 100  # of a connection
+IMPOSSIBLE: Final = Check("", 0)  # has no valid path
+# By ZooKeeper's numbers: children, data, any; persistent, recursive.
+WATCHER_TYPES: Final = {
+    1: (WatchKind.CHILD,),
+    2: (WatchKind.DATA,),
+    3: tuple(WatchKind),
+    4: (WatchKind.PERSISTENT,),
+    5: (WatchKind.RECURSIVE,),
+}
+
+Answer = tuple[int, bytes]  # a code and a body
+Handler = Callable[["ServerConnection", int, Reader], None]
+
+
+class RequestProcessor:
+    """Touched only on the loop."""
+
+    def __init__(self, server: EmbeddedZooKeeper) -> None:
+        self._server = server
+        self._tree = server.database.tree
+        self._watches = server.watches
+        self._handlers: dict[int, Handler] = {
+            OpCode.EXISTS: self._exists,
+            OpCode.GET_DATA: self._get_data,
+            OpCode.GET_ACL: self._get_acl,
+            OpCode.SET_ACL: self._set_acl,
+            OpCode.GET_CHILDREN: self._get_children,
+            OpCode.GET_CHILDREN2: self._get_children2,
+            OpCode.GET_ALL_CHILDREN_NUMBER: self._get_all_children_number,
+            OpCode.GET_EPHEMERALS: self._get_ephemerals,
+            OpCode.SYNC: self._sync,
+            OpCode.PING: self._ping,
+            OpCode.MULTI: self._multi,
+            OpCode.MULTI_READ: self._multi_read,
+            OpCode.AUTH: self._auth,
+            OpCode.WHO_AM_I: self._who_am_i,
+            OpCode.SET_WATCHES: self._set_watches,
+            OpCode.SET_WATCHES2: self._set_watches2,
+            OpCode.ADD_WATCH: self._add_watch,
+            OpCode.CHECK_WATCHES: self._check_watches,
+            OpCode.REMOVE_WATCHES: self._remove_watches,
+            OpCode.CLOSE_SESSION: self._close_session,
+        }
+        for type in (
+            OpCode.CREATE,
+            OpCode.CREATE2,
+            OpCode.CREATE_CONTAINER,
+            OpCode.CREATE_TTL,
+            OpCode.DELETE,
+            OpCode.SET_DATA,
+        ):
+            self._handlers[type] = self._writing(type)
+
+    def begin(self, connection: ServerConnection, frame: bytes) -> None:
+        session = connection.session
+        if session is None or session.is_closing:
+            connection.close()
+            return
+        reader = Reader(frame)
+        xid, type = reader.integer(), reader.integer()
+        handler = self._handlers.get(type)
+        try:
+            if handler is None:
+                raise Refusal(Code.UNIMPLEMENTED)
+            handler(connection, xid, reader)
+        except Refusal as refusal:
+            connection.answer(xid, refusal.code)
+        except StoreError as error:
+            connection.answer(xid, code_of(error))
+        except Malformed:
+            connection.answer(xid, Code.MARSHALLING_ERROR)
+
+    # Writes
+
+    def _writing(self, type: int) -> Handler:
+        def write(connection: ServerConnection, xid: int, reader: Reader) -> None:
+            operation = decode_operation(type, reader)
+            _require_allowed(operation)
+
+            def answer(result: Result) -> Answer:
+                if isinstance(result, StoreError):
+                    return code_of(result), b""
+                return Code.OK, self._encode_outcome(type, operation, result[0])
+
+            self._submit(connection, xid, [operation], answer)
+
+        return write
+
+    def _encode_outcome(self, type: int, operation: Operation, outcome: str | int | None) -> bytes:
+        path = outcome if isinstance(outcome, str) else operation.path
+        node = self._tree.nodes.get(path)
+        return encode_outcome(type, operation, outcome, node.stat() if node else None)
+
+    def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        types, operations, refused = decode_multi(reader)
+        for index, operation in enumerate(operations):
+            try:
+                _require_allowed(operation)
+            except Refusal as refusal:
+                refused = refusal.code
+                del operations[index:]
+                break
+        refused_at = len(operations) if refused is not None else -1
+
+        def answer(result: Result) -> Answer:
+            if isinstance(result, list):
+                results = zip(types, operations, result, strict=True)
+                return Code.OK, encode_results(
+                    (type, self._encode_outcome(type, operation, outcome))
+                    for type, operation, outcome in results
+                )
+            if result.index is None:  # it was not judged, or is lost
+                return code_of(result), b""
+            is_ours = refused is not None and result.index == refused_at
+            code = refused if is_ours and refused is not None else code_of(result)
+            return Code.OK, encode_refused_multi(len(types), result.index, code)
+
+        # An operation before the one that is refused here may be refused by the store.
+        doomed = [*operations, IMPOSSIBLE] if refused is not None else operations
+        self._submit(connection, xid, doomed, answer)
+
+    def _sync(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        path = encode_text(reader.text())
+
+        def answer(result: Result) -> Answer:
+            return (code_of(result), b"") if isinstance(result, StoreError) else (Code.OK, path)
+
+        self._submit(connection, xid, [], answer)
+
+    def _submit(
+        self,
+        connection: ServerConnection,
+        xid: int,
+        operations: list[Operation],
+        answer: Callable[[Result], Answer],
+    ) -> None:
+        session = connection.session
+        assert session is not None
+        session.writes_under_way += 1
+        connection.writes_unanswered += 1
+
+        def done(result: Result) -> None:
+            connection.writes_unanswered -= 1
+            connection.answer(xid, *answer(result))
+            session.write_is_done()
+            self._server.wants_turn(connection)
+
+        self._server.database.submit(operations, session.id, done)
+
+    def _set_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        """The only access list that it takes is the one that the node has."""
+        path, entries, version = reader.text(), decode_access_list(reader), reader.integer()
+        require_open(entries)
+        node = self._node(path)
+        if version not in (-1, 0):
+            raise Refusal(Code.BAD_VERSION)
+        connection.answer(xid, Code.OK, encode_stat(node.stat()))
+
+    # Reads
+
+    def _node(self, path: str) -> Node:
+        return self._tree.node(path)
+
+    def _watch(self, connection: ServerConnection, kind: WatchKind, path: str) -> None:
+        if len(connection.watches) >= WATCHES_MAX:
+            raise Refusal(Code.THROTTLED_OP)
+        self._watches.add(connection, kind, path)
+
+    def _exists(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        path, is_watched = reader.text(), reader.boolean()
+        if is_watched:
+            self._watch(connection, WatchKind.DATA, path)
+        connection.answer(xid, Code.OK, encode_stat(self._node(path).stat()))
+
+    def _get_data(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        path, is_watched = reader.text(), reader.boolean()
+        node = self._node(path)
+        if is_watched:
+            self._watch(connection, WatchKind.DATA, path)
+        connection.answer(xid, Code.OK, encode_data(node.data) + encode_stat(node.stat()))
+
+    def _get_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        node = self._node(reader.text())
+        connection.answer(xid, Code.OK, OPEN_TO_ALL + encode_stat(node.stat()))
+
+    def _get_children(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        self._list_children(connection, xid, reader, with_stat=False)
+
+    def _get_children2(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        self._list_children(connection, xid, reader, with_stat=True)
+
+    def _list_children(
+        self, connection: ServerConnection, xid: int, reader: Reader, *, with_stat: bool
+    ) -> None:
+        path, is_watched = reader.text(), reader.boolean()
+        node = self._node(path)
+        if is_watched:
+            self._watch(connection, WatchKind.CHILD, path)
+        stat = encode_stat(node.stat()) if with_stat else b""
+        names = list(node.children or ())
+        if len(names) <= CHILDREN_ENCODED_AT_ONCE:
+            connection.answer(xid, Code.OK, encode_names(names) + stat)
+        else:
+            self._answer_from_thread(connection, xid, names, stat)
+
+    def _answer_from_thread(
+        self, connection: ServerConnection, xid: int, names: list[str], more: bytes
+    ) -> None:
+        connection.is_answering_later = True
+        encoding = self._server.loop.run_in_executor(None, encode_names, names)
+
+        def done(encoded: asyncio.Future[bytes]) -> None:
+            connection.is_answering_later = False
+            if not encoded.cancelled():
+                connection.answer(xid, Code.OK, encoded.result() + more)
+                self._server.wants_turn(connection)
+
+        encoding.add_done_callback(done)
+
+    def _get_all_children_number(
+        self, connection: ServerConnection, xid: int, reader: Reader
+    ) -> None:
+        """Of all below a node. Counts a few thousand nodes in a turn, and answers what it counted:
+        the tree may change meanwhile.
+        """
+        path = reader.text()
+        self._node(path)
+        connection.is_answering_later = True
+        self._server.count_below(path, lambda count: self._counted(connection, xid, count))
+
+    def _counted(self, connection: ServerConnection, xid: int, count: int) -> None:
+        connection.is_answering_later = False
+        connection.answer(xid, Code.OK, INT.pack(count))
+        self._server.wants_turn(connection)
+
+    def _get_ephemerals(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        prefix = reader.text()
+        assert connection.session is not None
+        paths = self._tree.ephemerals_of(connection.session.id)
+        self._answer_from_thread(
+            connection, xid, sorted(path for path in paths if path.startswith(prefix)), b""
+        )
+
+    def _multi_read(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        """Each for itself: one that fails does not fail the others."""
+        results = []
+        while True:
+            type, is_last, _ = reader.fields(MULTI_HEADER)
+            if is_last:
+                break
+            if type not in (OpCode.GET_DATA, OpCode.GET_CHILDREN):
+                raise Malformed(f"a read of type {type} in a multi")
+            path = reader.text()
+            reader.boolean()
+            results.append((type, path))
+        connection.answer(
+            xid,
+            Code.OK,
+            b"".join(self._encode_read(type, path) for type, path in results) + END_OF_RESULTS,
+        )
+
+    def _encode_read(self, type: int, path: str) -> bytes:
+        node = self._tree.nodes.get(path)
+        if node is None:
+            return encode_refused_result(Code.NO_NODE)
+        if type == OpCode.GET_DATA:
+            body = encode_data(node.data) + encode_stat(node.stat())
+        else:
+            body = encode_names(node.children or ())
+        return MULTI_HEADER.pack(type, False, Code.OK) + body
+
+    # Watches
+
+    def _set_watches(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        """Of an earlier connection; those that missed something fire at once."""
+        zxid_seen = reader.long()
+        data, exist, child = reader.texts(), reader.texts(), reader.texts()
+        self._set_one_shot_watches(connection, zxid_seen, data, exist, child)
+        connection.answer(xid, Code.OK)
+
+    def _set_watches2(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        zxid_seen = reader.long()
+        data, exist, child = reader.texts(), reader.texts(), reader.texts()
+        persistent, recursive = reader.texts(), reader.texts()
+        self._set_one_shot_watches(connection, zxid_seen, data, exist, child)
+        for path in persistent:
+            self._watch(connection, WatchKind.PERSISTENT, path)
+        for path in recursive:
+            self._watch(connection, WatchKind.RECURSIVE, path)
+        connection.answer(xid, Code.OK)
+
+    def _set_one_shot_watches(
+        self,
+        connection: ServerConnection,
+        zxid_seen: int,
+        data: list[str],
+        exist: list[str],
+        child: list[str],
+    ) -> None:
+        nodes = self._tree.nodes
+        for path in data:
+            node = nodes.get(path)
+            if node is None:
+                connection.send_event(EventType.DELETED, path)
+            elif node.mzxid > zxid_seen:
+                connection.send_event(EventType.CHANGED, path)
+            else:
+                self._watch(connection, WatchKind.DATA, path)
+        for path in exist:
+            if path in nodes:
+                connection.send_event(EventType.CREATED, path)
+            else:
+                self._watch(connection, WatchKind.DATA, path)
+        for path in child:
+            node = nodes.get(path)
+            if node is None:
+                connection.send_event(EventType.DELETED, path)
+            elif node.pzxid > zxid_seen:
+                connection.send_event(EventType.CHILD, path)
+            else:
+                self._watch(connection, WatchKind.CHILD, path)
+
+    def _add_watch(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        path, mode = reader.text(), reader.integer()
+        if mode not in (0, 1):
+            raise Refusal(Code.BAD_ARGUMENTS)
+        kind = WatchKind.RECURSIVE if mode else WatchKind.PERSISTENT
+        self._watch(connection, kind, path)
+        # ZooKeeper's ErrorResponse, with no error in it.
+        connection.answer(xid, Code.OK, INT.pack(Code.OK))
+
+    def _check_watches(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        path, kinds = _watches_named(reader)
+        if not any((kind, path) in connection.watches for kind in kinds):
+            raise Refusal(Code.NO_WATCHER)
+        connection.answer(xid, Code.OK)
+
+    def _remove_watches(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        path, kinds = _watches_named(reader)
+        if not any([self._watches.remove(connection, kind, path) for kind in kinds]):
+            raise Refusal(Code.NO_WATCHER)
+        connection.answer(xid, Code.OK)
+
+    # The session
+
+    def _ping(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        connection.answer(xid, Code.OK)
+
+    def _close_session(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        assert connection.session is not None
+        connection.is_answering_later = True
+
+        def closed() -> None:
+            connection.answer(xid, Code.OK)
+            connection.close()
+
+        self._server.close_session(connection.session, closed)
+
+    def _auth(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        reader.integer()
+        scheme, secret = reader.text(), reader.buffer() or b""
+        if scheme != "digest" or b":" not in secret:
+            connection.answer(xid, Code.AUTH_FAILED)
+            connection.close()
+            return
+        identity = ("digest", secret.partition(b":")[0].decode(errors="replace"))
+        if identity not in connection.identities:
+            if len(connection.identities) >= IDENTITIES_MAX:
+                raise Refusal(Code.THROTTLED_OP)
+            connection.identities.append(identity)
+        connection.answer(xid, Code.OK)
+
+    def _who_am_i(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        identities = connection.identities
+        rows = [encode_text(scheme) + encode_text(name) for scheme, name in identities]
+        connection.answer(xid, Code.OK, INT.pack(len(rows)) + b"".join(rows))
+
+
+def _watches_named(reader: Reader) -> tuple[str, tuple[WatchKind, ...]]:
+    path, type = reader.text(), reader.integer()
+    kinds = WATCHER_TYPES.get(type)
+    if kinds is None:
+        raise Refusal(Code.BAD_ARGUMENTS)
+    return path, kinds
+
+
+def _require_allowed(operation: Operation) -> None:
+    """What the store does not know of."""
+    if isinstance(operation, Delete) and operation.path in RESERVED:
+        raise Refusal(Code.BAD_ARGUMENTS)
+    if isinstance(operation, Create) and UNPRINTABLE.search(operation.path):
+        raise Refusal(Code.BAD_ARGUMENTS)

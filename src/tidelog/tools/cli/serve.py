@@ -5,10 +5,15 @@ itself prints the ready line. Logs go to standard error.
 --port and --data are short for `listeners` and `log.dirs`; an --override of the same key wins. A
 broker without --config is one for development: its groups do not wait for further members before
 their first generation (group.initial.rebalance.delay.ms=0).
+
+TIDELOG_* variables of the environment set keys over the file, and so do KAFKA_* with --kafka-env.
+The broker names those it took, never their values.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from pathlib import Path
 
@@ -44,6 +49,11 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
     "--data", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data goes here."
 )
 @click.option(
+    "--kafka-env",
+    is_flag=True,
+    help="Set keys over the file from KAFKA_* variables, as the images of Apache Kafka do.",
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="Do not start if a key is unknown or set twice; without it, there is a warning.",
@@ -55,15 +65,18 @@ def command(
     override: tuple[tuple[str, str], ...],
     port: int | None,
     data: Path | None,
+    kafka_env: bool,
     strict: bool,
     log_level: str,
     log_format: str,
 ) -> int:
     """Run a broker in the foreground."""
+    from tidelog.config.environment import variables
     from tidelog.config.server_properties import load_broker_config
 
+    environment = variables(os.environ, with_kafka=kafka_env)
     settings: dict[str, str] = {}
-    if config is None:
+    if config is None and INITIAL_DELAY not in {variable.key for variable in environment}:
         settings[INITIAL_DELAY] = "0"
     if port is not None:
         settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
@@ -71,8 +84,11 @@ def command(
         settings["log.dirs"] = str(data)
     said = {key for key, _ in override}
     short = [(key, value) for key, value in settings.items() if key not in said]
-    loaded = load_broker_config(config, [*short, *override], strict=strict)
+    loaded = load_broker_config(config, [*short, *override], environment=environment, strict=strict)
     set_up_logging(log_format, log_level)
+    if environment:
+        names = ", ".join(variable.name for variable in environment)
+        logging.getLogger(__name__).info("settings from the environment: %s", names)
     for endpoint in loaded.open_to_everybody():
         print(
             f"tidelog: WARNING: {endpoint} is not on the loopback interface and does not ask who "

@@ -30,6 +30,7 @@ SECTIONS: Final = {
         "zookeeper": Lazy(
             "zookeeper", "run a ZooKeeper server for development, from pyspark's jars"
         ),
+        "doctor": Lazy("doctor", "find mistakes of settings, machine, directories and cluster"),
         "certs": Lazy("certs", "make a CA and certificates for development"),
         "demo": Lazy("demo", "see it all work: a broker, a shop's events, a pipeline, a check"),
     },

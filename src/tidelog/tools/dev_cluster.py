@@ -11,32 +11,32 @@ line under its broker's name.
 
 from __future__ import annotations
 
-import subprocess
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-from tidelog.broker_process import BrokerProcess
-from tidelog.errors import StartupError
+from tidelog.tools.child_broker import ChildBroker
 from tidelog.tools.free_ports import HOST, free_ports
-from tidelog.tools.zookeeper_server import ServerSettings, ZooKeeperServer
+from tidelog.tools.local_coordination import local_coordination
 
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
-BROKER_STOP_TIMEOUT_S: Final = 30.0
 
 
 class DevCluster:
     def __init__(
-        self, directory: Path, broker_count: int, first_port: int, overrides: Mapping[str, str]
+        self,
+        directory: Path,
+        broker_count: int,
+        first_port: int,
+        overrides: Mapping[str, str],
+        log_level: str,
     ) -> None:
-        *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
-        self.zookeeper = ZooKeeperServer(ServerSettings(directory / "zookeeper", zookeeper_port))
+        *self._ports, zookeeper_port = free_ports(first_port, broker_count + 1)
+        self.zookeeper = local_coordination(directory, zookeeper_port)
         self.brokers = [
-            DevBroker(
+            ChildBroker(
                 number,
-                port,
                 {
                     **broker_settings(broker_count),
                     "broker.id": str(number),
@@ -45,21 +45,22 @@ class DevCluster:
                     "zookeeper.connect": self.zookeeper.address,
                     **overrides,
                 },
+                ("--log-level", log_level),
             )
-            for number, port in enumerate(broker_ports, 1)
+            for number, port in enumerate(self._ports, 1)
         ]
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
 
-    def start(self, log: IO[str], log_level: str) -> None:
+    def start(self, log: IO[str]) -> None:
         """Returns when all serve; StartupError, with everything stopped, if one cannot."""
         try:
             self.zookeeper.spawn()
             self.zookeeper.wait_until_ready()
             for broker in self.brokers:
-                broker.spawn(log, log_level)
+                broker.spawn(log)
             for broker in self.brokers:
                 broker.wait_until_ready()
         except BaseException:
@@ -71,60 +72,6 @@ class DevCluster:
         codes = [broker.stop() for broker in self.brokers]
         self.zookeeper.stop()
         return codes
-
-
-class DevBroker:
-    """One of the cluster's brokers, in a process of its own."""
-
-    def __init__(self, broker_id: int, port: int, overrides: Mapping[str, str]) -> None:
-        self.broker_id = broker_id
-        self.port = port
-        self._overrides = overrides
-        self._process: BrokerProcess | None = None
-        self._copier: threading.Thread | None = None
-        self._last_words = ""
-
-    @property
-    def name(self) -> str:
-        return f"broker {self.broker_id}"
-
-    def spawn(self, log: IO[str], log_level: str) -> None:
-        self._process = BrokerProcess(
-            self._overrides, "--log-level", log_level, stderr=subprocess.PIPE
-        )
-        self._copier = threading.Thread(
-            target=self._copy, args=(self._process.log, log), daemon=True
-        )
-        self._copier.start()
-
-    def _copy(self, lines: IO[str], log: IO[str]) -> None:
-        for line in lines:
-            self._last_words = line.strip()
-            log.write(f"{self.name} | {line}")
-            log.flush()
-
-    def wait_until_ready(self) -> None:
-        """Raises what it said last when it cannot."""
-        assert self._process is not None
-        if not self._process.wait_until_ready():
-            self._process.wait()
-            assert self._copier is not None
-            self._copier.join()
-            words = self._last_words.removeprefix("tidelog: error: ")
-            raise StartupError(f"{self.name}: {words or 'it ended without a word'}")
-
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return None if self._process is None else self._process.exit_code()
-
-    def stop(self) -> int:
-        """Its exit code."""
-        if self._process is None:
-            return 0
-        code = self._process.stop(BROKER_STOP_TIMEOUT_S)
-        assert self._copier is not None
-        self._copier.join()
-        return code
 
 
 def broker_settings(broker_count: int) -> dict[str, str]:

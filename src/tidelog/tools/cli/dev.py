@@ -69,10 +69,10 @@ def command(
     from tidelog.tools.dev_cluster import DevCluster
 
     data.mkdir(parents=True, exist_ok=True)
-    cluster = DevCluster(data.resolve(), brokers, port, dict(override))
-    interrupted = _watch_signals()
+    cluster = DevCluster(data.resolve(), brokers, port, dict(override), log_level)
+    interrupted = watch_signals()
     try:
-        cluster.start(sys.stderr, log_level)
+        cluster.start(sys.stderr)
     except KeyboardInterrupt:
         return 0
     print(
@@ -87,7 +87,7 @@ def command(
         cluster.stop()
 
 
-def _watch_signals() -> threading.Event:
+def watch_signals() -> threading.Event:
     """The first signal asks for the end; while starting it interrupts. A second one is obeyed at
     once, and the kernel ends the children.
     """

@@ -6,6 +6,8 @@ itself prints the ready line. Logs go to standard error.
 broker without --config is one for development: its groups do not wait for further members before
 their first generation (group.initial.rebalance.delay.ms=0).
 
+With --brokers N the process supervises N brokers of one cluster (`tools/broker_fleet.py`).
+
 TIDELOG_* variables of the environment set keys over the file, and so do KAFKA_* with --kafka-env.
 The broker names those it took, never their values.
 """
@@ -15,13 +17,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
+if TYPE_CHECKING:
+    from tidelog.config.broker import BrokerConfig
+
+POLL_S = 0.2
 INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 
 
@@ -49,6 +57,12 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
     "--data", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data goes here."
 )
 @click.option(
+    "--brokers",
+    type=click.IntRange(min=1, max=64),
+    metavar="N",
+    help="Run so many brokers of one cluster, with ports in a row.",
+)
+@click.option(
     "--kafka-env",
     is_flag=True,
     help="Set keys over the file from KAFKA_* variables, as the images of Apache Kafka do.",
@@ -65,6 +79,7 @@ def command(
     override: tuple[tuple[str, str], ...],
     port: int | None,
     data: Path | None,
+    brokers: int | None,
     kafka_env: bool,
     strict: bool,
     log_level: str,
@@ -98,6 +113,31 @@ def command(
             flush=True,
         )
 
+    if brokers is not None:
+        options = ["--log-level", log_level, "--log-format", log_format]
+        options += ["--kafka-env"] * kafka_env + ["--strict"] * strict
+        options += [] if config is None else ["--config", str(config)]
+        return _supervise(loaded, brokers, dict([*short, *override]), options)
+
     from tidelog.broker.process import run as run_broker
 
     return run_broker(loaded)
+
+
+def _supervise(
+    config: BrokerConfig, count: int, settings: dict[str, str], options: list[str]
+) -> int:
+    """Until a signal; 0 if all brokers stopped cleanly."""
+    from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
+    from tidelog.tools.cli.dev import watch_signals
+
+    plan = plan_brokers(config, count)
+    fleet = BrokerFleet(plan, settings, options, sys.stderr, is_json="json" in options)
+    interrupted = watch_signals()
+    try:
+        print(fleet.start(time.monotonic()), flush=True)
+        while not interrupted.wait(POLL_S):
+            fleet.look_after(time.monotonic())
+    except KeyboardInterrupt:
+        pass
+    return 1 if any(fleet.stop()) else 0

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.broker_process import TIDELOG, dies_with_us
 from tests.support.eventually import eventually
-from tests.support.raw_client import RawClient, create_topic, metadata
+from tests.support.raw_client import RawClient, metadata
 from tests.support.zookeeper import require_zookeeper
 
 pytestmark = pytest.mark.integration
@@ -74,8 +74,8 @@ def test_a_broker_that_dies_comes_back_and_a_signal_stops_all_cleanly(tmp_path: 
         killed.kill()
         eventually(lambda: len(brokers_of(process)) == 2 and killed not in brokers_of(process))
         eventually(lambda: all(members(address) == [0, 1] for address in addresses))
-        with RawClient(addresses[1]) as client:
-            create_topic(client, "after", 2)
+        create = [*TIDELOG, "topic", "create", "after", "-p", "2", "-r", "2", "--timeout", "60s"]
+        subprocess.run([*create, "-b", addresses[1]], check=True, stdout=subprocess.DEVNULL)
         process.send_signal(signal.SIGTERM)
         assert process.wait(STOP_TIMEOUT_S) == 0
         assert process.stdout is not None

@@ -128,16 +128,25 @@ def _supervise(
     config: BrokerConfig, count: int, settings: dict[str, str], options: list[str]
 ) -> int:
     """Until a signal; 0 if all brokers stopped cleanly."""
+    from tidelog.service_notification import ServiceNotification
     from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
     from tidelog.tools.cli.dev import watch_signals
+
+    service = ServiceNotification(os.environ)
 
     plan = plan_brokers(config, count)
     fleet = BrokerFleet(plan, settings, options, sys.stderr, is_json="json" in options)
     interrupted = watch_signals()
     try:
-        print(fleet.start(time.monotonic()), flush=True)
+        line = fleet.start(time.monotonic())
+        print(line, flush=True)
+        service.ready(line)
+        next_s = time.monotonic()
         while not interrupted.wait(POLL_S):
             fleet.look_after(time.monotonic())
+            if service.watchdog_pause_s is not None and time.monotonic() >= next_s:
+                service.alive()
+                next_s = time.monotonic() + service.watchdog_pause_s
     except KeyboardInterrupt:
-        pass
+        service.stopping()
     return 1 if any(fleet.stop()) else 0

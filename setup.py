@@ -3,7 +3,8 @@
 - The record kernel, in C; its twin in Python is record/_pure.py.
 - The hot modules that src/tidelog/_compiled.py lists, with mypyc; their twin is their own source.
 
-TIDELOG_COMPILE=0 leaves the second out.
+TIDELOG_COMPILE=0 leaves the second out, TIDELOG_COMPILE=none both: that wheel is pure Python and
+runs everywhere, slowly.
 """
 
 import os
@@ -58,7 +59,7 @@ class BuildSideBySide(build_ext):
 
 
 def compiled_modules() -> list[Extension]:
-    if os.environ.get("TIDELOG_COMPILE") == "0" or BUILDS_NOTHING & set(sys.argv):
+    if os.environ.get("TIDELOG_COMPILE") in ("0", "none") or BUILDS_NOTHING & set(sys.argv):
         return []
     try:
         from mypyc.build import mypycify
@@ -98,10 +99,11 @@ def compiled_modules() -> list[Extension]:
 
 
 hot_modules = compiled_modules()
-# Without them one wheel serves every Python from 3.11 on.
-options = {} if hot_modules else {"bdist_wheel": {"py_limited_api": "cp311"}}
+extensions = [] if os.environ.get("TIDELOG_COMPILE") == "none" else [KERNEL, *hot_modules]
+# With the kernel alone one wheel serves every Python from 3.11 on.
+options = {"bdist_wheel": {"py_limited_api": "cp311"}} if extensions == [KERNEL] else {}
 setup(
     cmdclass={"build_ext": BuildSideBySide},
-    ext_modules=[KERNEL, *hot_modules],
+    ext_modules=extensions,
     options=options,
 )

@@ -384,9 +384,9 @@ def test_a_leader_without_a_session_promises_nothing_and_comes_back(
         link.heal()
         cluster.wait_for_full_isr(["t"])
         writer.stop()
-    assert not writer.errors
-    require_nothing_lost(writer.acks, read_all(cluster, "t", 1))
-    require_equal_replicas(cluster, "t", 1)
+        assert not writer.errors
+        require_nothing_lost(writer.acks, read_all(cluster, "t", 1))
+        require_equal_replicas(cluster, "t", 1)
 
 
 def leader_as_told_by(broker: BrokerProcess, topic: str) -> int:

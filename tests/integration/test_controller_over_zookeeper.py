@@ -165,7 +165,10 @@ async def test_who_finds_its_node_gone_is_not_the_controller_any_more(
 ) -> None:
     async with cluster(zookeeper, 1, 2) as ensemble:
         await ensemble.store.delete(znodes.CONTROLLER)
-        await ensemble.eventually(lambda: [m.controller.epoch for m in ensemble.active()] == [2])
+        # More than 2 if a session is lost meanwhile, as on a busy machine.
+        await ensemble.eventually(
+            lambda: [m.controller.epoch >= 2 for m in ensemble.active()] == [True]
+        )
 
 
 @in_loop

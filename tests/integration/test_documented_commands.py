@@ -44,6 +44,7 @@ NOT_RUN = {
     "pip install": "tests/interop/test_spark_newcomer.py",
     "python3 -m venv": "tests/interop/test_spark_newcomer.py",
     "kafka-configs.sh": "tests/interop/test_topic_tools.py",
+    "tidelog serve --brokers": "tests/cluster/test_serve_brokers.py",
     "tidelog dev": "tests/cluster/test_dev_command.py",
     "MEMBERS=": "tests/integration/test_zookeeper_command.py",
     "tidelog zookeeper": "tests/integration/test_zookeeper_command.py",

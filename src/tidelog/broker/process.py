@@ -3,6 +3,7 @@
 SIGTERM, SIGINT and SIGHUP stop the broker cleanly, with exit code 0. A second signal exits at once,
 as a crash would, and so does one while logs are loaded, because the next start begins that again.
 If the broker halts by itself, because it cannot go on without data, the exit code is 1.
+A service manager is told when the broker serves and when it stops (`service_notification.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 from tidelog.broker.log_dir_failure_handler import exit_anyway
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
+from tidelog.service_notification import ServiceNotification
 from tidelog.stop_signals import stop_signals
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
     stop = asyncio.Event()
+    service = ServiceNotification(os.environ)
     signals = 0
 
     def on_signal(number: int) -> None:
@@ -69,6 +72,7 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         if signals > 1:
             os._exit(128 + number)
         logger.info("stopping", extra={"signal": signal.Signals(number).name})
+        service.stopping()
         stop.set()
 
     failures: list[str] = []
@@ -93,10 +97,20 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
             with suppress(BrokenPipeError):  # nobody waits for the line
                 sys.stdout.write(server.ready_line() + "\n")
                 sys.stdout.flush()
+            service.ready(server.ready_line())
+            _feed_watchdog(service, loop)
             await _serve_until(stop, config, loop)
     finally:
         await server.stop()
     return 1 if failures else 0
+
+
+def _feed_watchdog(service: ServiceNotification, loop: asyncio.AbstractEventLoop) -> None:
+    """On the loop, so that a loop that hangs is noticed."""
+    pause_s = service.watchdog_pause_s
+    if pause_s is not None:
+        service.alive()
+        loop.call_later(pause_s, _feed_watchdog, service, loop)
 
 
 async def _serve_until(

@@ -20,7 +20,7 @@ beside the one its operator means, so it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,28 +139,49 @@ class BrokerConfig:
     )
 
     def __init__(self, properties: Mapping[str, str] | None = None) -> None:
-        self.originals: dict[str, str] = with_both_ids(properties or {})
+        for problem in self._build(properties or {}):
+            raise problem
+
+    @classmethod
+    def problems(cls, properties: Mapping[str, str]) -> list[ConfigError]:
+        """Everything that is wrong with these settings; the constructor raises the first."""
+        found = {str(problem): problem for problem in cls.__new__(cls)._build(properties)}
+        return list(found.values())
+
+    def _build(self, properties: Mapping[str, str]) -> Iterator[ConfigError]:
+        """Yields what is wrong. A part that stands on a wrong one is left out."""
+        self.originals: dict[str, str] = with_both_ids(properties)
         self._values: dict[str, Value] = BROKER_TABLE.defaults()
         for name, text in self.originals.items():
             key = find_key(name)
-            if key is not None:
+            if key is None:
+                continue
+            try:
                 self._values[name] = key.parse(text)
-        self._refuse_what_is_not_served()
-        self._settle_broker_id()
-        node_id = self.broker_id if self.broker_id_is_set else None
-        require_known_roles(self[ROLES], node_id, self["zookeeper.connect"])
-        require_own_vote(self[VOTERS], node_id)
-        self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
-        self._parse_listeners()
-        self._parse_sasl()
-        self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
+            except ConfigError as problem:
+                if name in properties:
+                    yield problem
+        for step in (self._refuse_what_is_not_served, self._parse_node, self._parse_log_dirs):
+            yield from _complaint_of(step)
+        listeners_are_wrong = list(_complaint_of(self._parse_listeners))
+        yield from listeners_are_wrong
+        if not listeners_are_wrong:
+            yield from _complaint_of(self._parse_sasl)
+        for step in (self._parse_ip_overrides, self._parse_super_users):
+            yield from _complaint_of(step)
         self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
         self.num_partitions: int = self.get_int("num.partitions")
         self.fetch_max_bytes: int = self.get_int("fetch.max.bytes")
-        self.super_users: frozenset[str] = self._parse_super_users()
-        self._check()
-        self.warnings: tuple[str, ...] = tuple(self._find_warnings())
+        yield from self._check()
+        if not listeners_are_wrong:
+            self.warnings: tuple[str, ...] = tuple(self._find_warnings())
+
+    def _parse_node(self) -> None:
+        self._settle_broker_id()
+        node_id = self.broker_id if self.broker_id_is_set else None
+        require_known_roles(self[ROLES], node_id, self["zookeeper.connect"])
+        require_own_vote(self[VOTERS], node_id)
 
     def with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
         return BrokerConfig({**self.originals, **overrides})
@@ -320,7 +341,7 @@ class BrokerConfig:
             raise InvalidValue("broker.id", broker_id, "Value must be at least -1")
         self._values["broker.id"] = self._values["node.id"] = max(broker_id, 0)
 
-    def _parse_log_dirs(self) -> tuple[Path, ...]:
+    def _parse_log_dirs(self) -> None:
         text = self._values["log.dirs"] or self._values["log.dir"]
         assert isinstance(text, str)
         directories = split_list(text)
@@ -328,7 +349,7 @@ class BrokerConfig:
             raise ConfigError("at least one log directory must be set in log.dirs or log.dir")
         if len(set(directories)) < len(directories):
             raise InvalidValue("log.dirs", text, "a directory is named twice")
-        return tuple(map(Path, directories))
+        self.log_dirs: tuple[Path, ...] = tuple(map(Path, directories))
 
     def _parse_listeners(self) -> None:
         protocols = parse_protocol_map(
@@ -453,7 +474,7 @@ class BrokerConfig:
         value = self._values[name]
         return value if isinstance(value, str) else ""
 
-    def _parse_ip_overrides(self) -> dict[str, int]:
+    def _parse_ip_overrides(self) -> None:
         key = "max.connections.per.ip.overrides"
         overrides: dict[str, int] = {}
         for item in split_list(self.get_str(key)):
@@ -461,13 +482,13 @@ class BrokerConfig:
             if not colon or not host or not is_digits(count):
                 raise InvalidValue(key, item, "an override has the form host:count")
             overrides[host] = int(count)
-        return overrides
+        self.max_connections_per_ip_overrides: dict[str, int] = overrides
 
     @property
     def has_authorizer(self) -> bool:
         return bool(self[AUTHORIZER])
 
-    def _parse_super_users(self) -> frozenset[str]:
+    def _parse_super_users(self) -> None:
         name = self.get_str(AUTHORIZER)
         if name and name not in AUTHORIZERS:
             raise ConfigError(
@@ -483,55 +504,55 @@ class BrokerConfig:
                 f"super.users: without {AUTHORIZER} every client is a super user; set it to "
                 f"{AUTHORIZERS[0]}, or remove the key"
             )
-        return frozenset(filter(None, users))
+        self.super_users: frozenset[str] = frozenset(filter(None, users))
 
-    def _check(self) -> None:
+    def _check(self) -> Iterator[ConfigError]:
         if self.log_roll_ms < 1:
-            raise InvalidValue("log.roll.ms", self.log_roll_ms, "Value must be at least 1")
+            yield InvalidValue("log.roll.ms", self.log_roll_ms, "Value must be at least 1")
         if self.log_roll_jitter_ms < 0:
-            raise InvalidValue(
+            yield InvalidValue(
                 "log.roll.jitter.ms", self.log_roll_jitter_ms, "Value must be at least 0"
             )
         if self.log_retention_ms == 0:
-            raise InvalidValue(
+            yield InvalidValue(
                 "log.retention.ms", 0, "Value must be at least 1, or -1 for no bound"
             )
         if self["log.cleaner.min.compaction.lag.ms"] > self["log.cleaner.max.compaction.lag.ms"]:
-            raise ConfigError(
+            yield ConfigError(
                 "log.cleaner.min.compaction.lag.ms must not be above "
                 "log.cleaner.max.compaction.lag.ms"
             )
         if self["log.cleaner.dedupe.buffer.size"] <= _MIB * self["log.cleaner.threads"]:
-            raise ConfigError(
+            yield ConfigError(
                 "log.cleaner.dedupe.buffer.size must be at least 1 MiB for each of "
                 "log.cleaner.threads"
             )
         if self["replica.fetch.wait.max.ms"] > self["replica.socket.timeout.ms"]:
-            raise ConfigError(
+            yield ConfigError(
                 "replica.fetch.wait.max.ms must not be above replica.socket.timeout.ms"
             )
         if self["replica.fetch.wait.max.ms"] > self["replica.lag.time.max.ms"]:
-            raise ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
-        self._check_consumer_groups()
+            yield ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
+        yield from self._check_consumer_groups()
 
-    def _check_consumer_groups(self) -> None:
+    def _check_consumer_groups(self) -> Iterator[ConfigError]:
         for what in ("heartbeat.interval.ms", "session.timeout.ms"):
             low, high = f"group.consumer.min.{what}", f"group.consumer.max.{what}"
             default = f"group.consumer.{what}"
             if self[low] > self[high]:
-                raise ConfigError(f"{low} must not be above {high}")
+                yield ConfigError(f"{low} must not be above {high}")
             if not self[low] <= self[default] <= self[high]:
-                raise ConfigError(f"{default} must be between {low} and {high}")
+                yield ConfigError(f"{default} must be between {low} and {high}")
         if (
             self["group.consumer.heartbeat.interval.ms"]
             >= self["group.consumer.session.timeout.ms"]
         ):
-            raise ConfigError(
+            yield ConfigError(
                 "group.consumer.heartbeat.interval.ms must be below "
                 "group.consumer.session.timeout.ms"
             )
         if not self["group.consumer.assignors"]:
-            raise ConfigError("group.consumer.assignors must name at least one assignor")
+            yield ConfigError("group.consumer.assignors must name at least one assignor")
 
     def _find_warnings(self) -> Iterator[str]:
         unread = [name for name, key in self._set_keys() if not self._has_effect(name, key)]
@@ -567,6 +588,13 @@ class BrokerConfig:
             return self._is_of_sasl_listener(name)
         is_listeners_own = key.name in LISTENER_KEYS or key.name in LISTENER_TLS_KEYS
         return is_listeners_own and listener_of(name) in listeners
+
+
+def _complaint_of(step: Callable[[], None]) -> Iterator[ConfigError]:
+    try:
+        step()
+    except ConfigError as problem:
+        yield problem
 
 
 def with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:

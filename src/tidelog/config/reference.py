@@ -30,6 +30,7 @@ Written by `python -m tidelog.config.reference` from the rows in `src/tidelog/co
 - `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `num.network.threads`
   cannot change while the broker runs. [security.md](security.md) is about TLS and SASL.
 - Keys that begin with `tidelog.` exist only in tidelog.
+- Keys may also come from the environment ([operations.md](operations.md)).
 - With `process.roles=broker,controller`, and `controller.quorum.voters` or
   `controller.quorum.bootstrap.servers` that name this node alone, the broker starts with its
   embedded store and does not open the controller's listener. It refuses any other KRaft

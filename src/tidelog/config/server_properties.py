@@ -14,6 +14,8 @@ The format, as java.util.Properties reads it:
 
 Every property is given with its line, because a key may occur twice; its last value holds then.
 Text is read as UTF-8, or as Latin-1 (Java's own choice) where it is not valid UTF-8.
+
+The command line wins over the environment (`environment.py`), and the environment over the file.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.broker import BROKER_TABLE, BrokerConfig, find_key
 from tidelog.config.definition import ConfigError
+from tidelog.config.environment import Variable
 
 BLANKS: Final = " \t\f"
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -119,29 +122,54 @@ def unicode_escape(digits: str, number: int) -> str:
 
 
 def load_broker_config(
-    path: Path | None, overrides: Iterable[tuple[str, str]] = (), *, strict: bool = False
+    path: Path | None,
+    overrides: Iterable[tuple[str, str]] = (),
+    *,
+    environment: Iterable[Variable] = (),
+    strict: bool = False,
 ) -> BrokerConfig:
-    """Overrides win over the file. Raises ConfigError."""
+    """Overrides win over the environment, and that wins over the file. Raises ConfigError."""
     in_file = load_properties(path) if path is not None else []
-    given = [Property(0, key, value) for key, value in overrides]
-    doubts = [*doubts_about(in_file), *doubts_about(given)]
+    given = [Setting("--override", key, value) for key, value in overrides]
+    layers = (
+        [Setting(f"line {item.line}", item.key, item.value) for item in in_file],
+        [Setting(*variable) for variable in environment],
+        given,
+    )
+    doubts = [doubt for layer in layers for doubt in doubts_about(layer)]
     if strict and doubts:
-        raise ConfigError(f"refused by --strict: {'; '.join(doubts)}")
-    config = BrokerConfig({item.key: item.value for item in (*in_file, *given)})
-    config.warnings = (*doubts, *config.warnings)
+        raise ConfigError(f"refused by --strict: {'; '.join(map(str, doubts))}")
+    config = BrokerConfig({item.key: item.value for layer in layers for item in layer})
+    config.warnings = (*map(str, doubts), *config.warnings)
     return config
 
 
-def doubts_about(items: Iterable[Property]) -> Iterator[str]:
-    """Keys that are unknown or set twice. Values may be secret and are not shown."""
+class Setting(NamedTuple):
+    place: str  # a line, a variable or --override
+    key: str
+    value: str
+
+
+class Doubt(NamedTuple):
+    """About a key that is unknown or set twice. Its value may be secret and is not shown."""
+
+    place: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+def doubts_about(items: Iterable[Setting]) -> Iterator[Doubt]:
     first_places: dict[str, str] = {}
-    for item in items:
-        place = f"line {item.line}" if item.line else "--override"
-        if item.key in first_places:
-            yield f"{place}: {item.key} is set again ({first_places[item.key]}); the last one holds"
+    for place, key, _ in items:
+        if key in first_places:
+            message = f"{key} is set again ({first_places[key]}); the last one holds"
+            yield Doubt(place, key, message)
             continue
-        first_places[item.key] = place
-        if find_key(item.key) is None:
-            nearest = BROKER_TABLE.nearest(item.key)
+        first_places[key] = place
+        if find_key(key) is None:
+            nearest = BROKER_TABLE.nearest(key)
             hint = f"; did you mean {nearest}?" if nearest else ""
-            yield f"{place}: unknown configuration key {item.key}{hint}"
+            yield Doubt(place, key, f"unknown configuration key {key}{hint}")

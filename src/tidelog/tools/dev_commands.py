@@ -22,7 +22,8 @@ from typing import IO, TYPE_CHECKING, Final
 from tidelog.errors import StartupError
 
 if TYPE_CHECKING:
-    from tidelog.tools.dev_cluster import DevBroker, DevCluster
+    from tidelog.tools.child_server import ChildServer
+    from tidelog.tools.dev_cluster import DevCluster
 
 POLL_S: Final = 0.05
 ANSWER_TIMEOUT_S: Final = 120.0
@@ -43,7 +44,7 @@ class DevCommands:
         self._lock = _take_lock(directory)
         shutil.rmtree(self._requests, ignore_errors=True)
         self._requests.mkdir()
-        self.asked_to_end: set[DevBroker] = set()  # these did not end by themselves
+        self.asked_to_end: set[ChildServer] = set()  # these did not end by themselves
 
     def close(self) -> None:
         shutil.rmtree(self._requests, ignore_errors=True)

@@ -45,6 +45,7 @@ def test_every_change_can_be_tried_out() -> None:
     looks = {
         "list", "describe", "offsets", "show", "get", "info", "health", "brokers", "log-dirs",
         "features", "describe-producers", "find-hanging", "plan", "verify", "consume", "latency_",
+        "validate", "explain", "diff",
     }  # fmt: skip
     context = click.Context(root(), info_name="tidelog")
     without = []

@@ -147,7 +147,7 @@ def health_report(admin: Admin) -> dict[str, Any]:
     topics = _all_topics(admin)
     live = {node.id for node in found.nodes}
     named = {each for topic in topics for row in topic.partitions for each in row.replicas}
-    min_isr = _min_isr(admin, [topic.name for topic in topics])
+    min_isr = min_insync_replicas(admin, [topic.name for topic in topics])
     leaderless, behind, below = [], [], []
     for topic in topics:
         for row in topic.partitions:
@@ -178,7 +178,7 @@ def health_report(admin: Admin) -> dict[str, Any]:
     return {"healthy": found.controller is not None and not any(problems), **report}
 
 
-def _min_isr(admin: Admin, names: list[str]) -> dict[str, int]:
+def min_insync_replicas(admin: Admin, names: list[str]) -> dict[str, int]:
     from tidelog.client.admin.configs import ConfigResource, ConfigResourceType
 
     key = "min.insync.replicas"

@@ -1,4 +1,5 @@
-"""`tidelog config get|set|unset TYPE NAME`: settings of topics, brokers, groups and clients.
+"""`tidelog config get|set|unset TYPE NAME`: settings of topics, brokers, groups and clients;
+`tidelog config validate|explain|diff`: what a server.properties says.
 
     tidelog config get topic orders
     tidelog config get broker 1 --all
@@ -10,11 +11,17 @@
 TYPE is topic, broker, logger (of a broker), group, client-metrics, client, user or ip. The last
 three have quotas; --client and --client-default make that of a user one for its clients. `get`
 shows what was set; --all shows defaults too.
+
+    tidelog config validate server.properties       exit code 1 if a broker would not start with it
+    tidelog config explain log.retention.ms
+    tidelog config diff server.properties broker:1  exit code 1 if something differs
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -26,6 +33,8 @@ from tidelog.tools.cli.session import ClusterGroup, Session, pass_session
 if TYPE_CHECKING:
     from tidelog.client.admin.configs import ConfigEntry, ConfigResource
     from tidelog.client.blocking.admin import Admin
+    from tidelog.config.definition import Key
+    from tidelog.tools.config_comparison import Side
 
 RESOURCES: Final = {
     "topic": "TOPIC",
@@ -62,7 +71,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only check whethe
 
 @click.group("config", cls=ClusterGroup)
 def command() -> None:
-    """Show and change settings of topics, brokers, groups and clients."""
+    """Show and change settings of topics, brokers, groups and clients; check files of brokers."""
 
 
 def _name_and_rest(
@@ -315,3 +324,122 @@ def _change_quotas(
     entity = QuotaEntity.of(parts)
     admin.alter_client_quotas({entity: quotas}, validate_only=dry_run)[entity].get()
     return str(entity)
+
+
+# Files of brokers
+
+
+@command.command("validate")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--strict", is_flag=True, help="Unknown keys and keys set twice are errors too.")
+@pass_session
+def validate(session: Session, file: Path, strict: bool) -> int:
+    """Say everything that is wrong with a server.properties."""
+    from tidelog.config.file_check import check_file
+
+    problems = check_file(file)
+    grave = {"error", "warning"} if strict else {"error"}
+    errors = sum(problem.level in grave for problem in problems)
+    if session.output_format in (None, "table"):
+        for problem in problems:
+            place = f"{file}:{problem.line}" if problem.line else str(file)
+            print(f"{place}: {problem.level}: {problem.message}")
+        if not problems:
+            print(f"{file}: nothing is wrong", file=sys.stderr)
+    else:
+        show_data(session.output_format, [problem._asdict() for problem in problems])
+    return 1 if errors else 0
+
+
+@command.command("explain")
+@click.argument("name", metavar="KEY")
+@pass_session
+def explain(session: Session, name: str) -> int:
+    """Say what a key of a broker, a topic or a group does here."""
+    found = list(_explanations(name))
+    if not found:
+        from tidelog.config.broker import must_find_key
+
+        must_find_key(name)  # says which key is near
+    if session.output_format not in (None, "table"):
+        show_data(session.output_format, found)
+        return 0
+    for number, facts in enumerate(found):
+        print(f"{'' if number == 0 else chr(10)}{name}  (a key of a {facts['of']})")
+        for field, value in facts.items():
+            if field not in ("key", "of") and value not in (None, ""):
+                print(f"  {field.replace('_', ' ')}: {value}")
+    return 0
+
+
+def _explanations(name: str) -> Iterator[dict[str, object]]:
+    """One for each kind of thing that has the key."""
+    from tidelog.config.broker import find_key
+    from tidelog.config.definition import READ_ONLY
+    from tidelog.config.environment import variable_of
+    from tidelog.config.group import GROUP_TABLE
+    from tidelog.config.topic import TOPIC_TABLE
+
+    key = find_key(name)
+    if key is not None:
+        of_topics = [
+            row.name
+            for table in (TOPIC_TABLE, GROUP_TABLE)
+            for row in table
+            if name in [synonym for synonym, _ in row.synonyms]
+        ]
+        yield {
+            **_facts(name, "broker", key),
+            "change": READ_ONLY if key.is_fixed else key.dynamic,
+            "default_of": ", ".join(of_topics),
+            "variable": variable_of(name),
+        }
+    for kind, table in (("topic", TOPIC_TABLE), ("group", GROUP_TABLE)):
+        row = table.get(name)
+        if row is not None:
+            names = ", ".join(synonym for synonym, _ in row.synonyms)
+            yield {**_facts(name, kind, row), "change": "at any time", "default_from": names}
+
+
+def _facts(name: str, kind: str, key: Key) -> dict[str, object]:
+    from tidelog.config.definition import ConfigType, to_text
+
+    effect = key.effect
+    return {
+        "key": name,
+        "of": kind,
+        "what": key.doc,
+        "type": ConfigType(key.type).name.lower(),
+        "default": to_text(key.default),
+        "valid": None if key.valid is None else str(key.valid),
+        "importance": key.importance,
+        "effect": effect.kind.value + (f": {effect.reason}" if effect.reason else ""),
+    }
+
+
+@command.command("diff")
+@click.argument("left", metavar="A")
+@click.argument("right", metavar="B")
+@pass_session
+def diff(session: Session, left: str, right: str) -> int:
+    """Show where two brokers are set differently. A and B are files, or broker:ID for one that
+    runs.
+    """
+    from tidelog.tools.config_comparison import differences
+
+    rows = differences(_side(session, left), _side(session, right))
+    shown = columns("key", f"left={left}", f"right={right}", "comparison")
+    show_rows(session.output_format, rows, shown, empty="Nothing differs.")
+    return 1 if rows else 0
+
+
+def _side(session: Session, text: str) -> Side:
+    from tidelog.tools.config_comparison import side_of_broker, side_of_file
+
+    broker = text.removeprefix("broker:")
+    if broker == text:
+        return side_of_file(Path(text))
+    resource = _resource("broker", broker)
+    with session.admin() as admin:
+        entries = admin.describe_configs({resource: None}, include_synonyms=False)[resource].get()
+    return side_of_broker(text, entries)

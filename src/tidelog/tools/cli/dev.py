@@ -27,7 +27,8 @@ from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import LEVELS
 
 if TYPE_CHECKING:
-    from tidelog.tools.dev_cluster import DevCluster, DevServer
+    from tidelog.tools.child_server import ChildServer
+    from tidelog.tools.dev_cluster import DevCluster
     from tidelog.tools.dev_commands import DevCommands
 
 ACTIONS = ("kill", "restart", "pause", "resume", "status")
@@ -96,11 +97,11 @@ def command(
     from tidelog.tools.dev_commands import DevCommands
 
     data.mkdir(parents=True, exist_ok=True)
-    cluster = DevCluster(data.resolve(), brokers, port, dict(override), zookeeper)
+    cluster = DevCluster(data.resolve(), brokers, port, dict(override), log_level, zookeeper)
     commands = DevCommands(data, cluster)
-    interrupted = _watch_signals()
+    interrupted = watch_signals()
     try:
-        cluster.start(sys.stderr, log_level)
+        cluster.start(sys.stderr)
         print(_ready_line(cluster), flush=True)
         return _watch(cluster, commands, interrupted)
     except KeyboardInterrupt:
@@ -132,7 +133,7 @@ def _ready_line(cluster: DevCluster) -> str:
     )
 
 
-def _watch_signals() -> threading.Event:
+def watch_signals() -> threading.Event:
     """The first signal asks for the end; while starting it interrupts. A second one is obeyed at
     once, and the kernel ends the children.
     """
@@ -150,7 +151,7 @@ def _watch_signals() -> threading.Event:
 
 def _watch(cluster: DevCluster, commands: DevCommands, interrupted: threading.Event) -> int:
     """Until a signal comes, or no broker is left."""
-    reported: set[DevServer] = set()
+    reported: set[ChildServer] = set()
     while True:
         for line in commands.serve():
             _report(line)

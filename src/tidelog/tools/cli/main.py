@@ -28,6 +28,7 @@ SECTIONS: Final = {
         "serve": Lazy("serve", "run a broker in the foreground"),
         "dev": Lazy("dev", "run a cluster on this machine"),
         "zookeeper": Lazy("zookeeper", "serve ZooKeeper's protocol, for development and tests"),
+        "doctor": Lazy("doctor", "find mistakes of settings, machine, directories and cluster"),
         "certs": Lazy("certs", "make a CA and certificates for development"),
         "demo": Lazy("demo", "see it all work: a broker, a shop's events, a pipeline, a check"),
     },

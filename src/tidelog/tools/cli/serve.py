@@ -5,18 +5,31 @@ itself prints the ready line. Logs go to standard error.
 --port and --data are short for `listeners` and `log.dirs`; an --override of the same key wins. A
 broker without --config is one for development: its groups do not wait for further members before
 their first generation (group.initial.rebalance.delay.ms=0).
+
+With --brokers N the process supervises N brokers of one cluster (`tools/broker_fleet.py`).
+
+TIDELOG_* variables of the environment set keys over the file, and so do KAFKA_* with --kafka-env.
+The broker names those it took, never their values.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
+if TYPE_CHECKING:
+    from tidelog.config.broker import BrokerConfig
+
+POLL_S = 0.2
 INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 
 
@@ -44,6 +57,17 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
     "--data", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data goes here."
 )
 @click.option(
+    "--brokers",
+    type=click.IntRange(min=1, max=64),
+    metavar="N",
+    help="Run so many brokers of one cluster, with ports in a row.",
+)
+@click.option(
+    "--kafka-env",
+    is_flag=True,
+    help="Set keys over the file from KAFKA_* variables, as the images of Apache Kafka do.",
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="Do not start if a key is unknown or set twice; without it, there is a warning.",
@@ -55,15 +79,19 @@ def command(
     override: tuple[tuple[str, str], ...],
     port: int | None,
     data: Path | None,
+    brokers: int | None,
+    kafka_env: bool,
     strict: bool,
     log_level: str,
     log_format: str,
 ) -> int:
     """Run a broker in the foreground."""
+    from tidelog.config.environment import variables
     from tidelog.config.server_properties import load_broker_config
 
+    environment = variables(os.environ, with_kafka=kafka_env)
     settings: dict[str, str] = {}
-    if config is None:
+    if config is None and INITIAL_DELAY not in {variable.key for variable in environment}:
         settings[INITIAL_DELAY] = "0"
     if port is not None:
         settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
@@ -71,8 +99,11 @@ def command(
         settings["log.dirs"] = str(data)
     said = {key for key, _ in override}
     short = [(key, value) for key, value in settings.items() if key not in said]
-    loaded = load_broker_config(config, [*short, *override], strict=strict)
+    loaded = load_broker_config(config, [*short, *override], environment=environment, strict=strict)
     set_up_logging(log_format, log_level)
+    if environment:
+        names = ", ".join(variable.name for variable in environment)
+        logging.getLogger(__name__).info("settings from the environment: %s", names)
     for endpoint in loaded.open_to_everybody():
         print(
             f"tidelog: WARNING: {endpoint} is not on the loopback interface and does not ask who "
@@ -82,6 +113,40 @@ def command(
             flush=True,
         )
 
+    if brokers is not None:
+        options = ["--log-level", log_level, "--log-format", log_format]
+        options += ["--kafka-env"] * kafka_env + ["--strict"] * strict
+        options += [] if config is None else ["--config", str(config)]
+        return _supervise(loaded, brokers, dict([*short, *override]), options)
+
     from tidelog.broker.process import run as run_broker
 
     return run_broker(loaded)
+
+
+def _supervise(
+    config: BrokerConfig, count: int, settings: dict[str, str], options: list[str]
+) -> int:
+    """Until a signal; 0 if all brokers stopped cleanly."""
+    from tidelog.service_notification import ServiceNotification
+    from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
+    from tidelog.tools.cli.dev import watch_signals
+
+    service = ServiceNotification(os.environ)
+
+    plan = plan_brokers(config, count)
+    fleet = BrokerFleet(plan, settings, options, sys.stderr, is_json="json" in options)
+    interrupted = watch_signals()
+    try:
+        line = fleet.start(time.monotonic())
+        print(line, flush=True)
+        service.ready(line)
+        next_s = time.monotonic()
+        while not interrupted.wait(POLL_S):
+            fleet.look_after(time.monotonic())
+            if service.watchdog_pause_s is not None and time.monotonic() >= next_s:
+                service.alive()
+                next_s = time.monotonic() + service.watchdog_pause_s
+    except KeyboardInterrupt:
+        service.stopping()
+    return 1 if any(fleet.stop()) else 0

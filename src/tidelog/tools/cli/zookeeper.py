@@ -23,7 +23,7 @@ import click
 from tidelog.errors import StartupError
 from tidelog.stop_signals import end_at_the_next, stop_signals
 from tidelog.tools.cli.frame import Command, Parsed
-from tidelog.tools.cli.logging_setup import LEVELS, set_up_logging
+from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
 if TYPE_CHECKING:
     from tidelog.tools.zookeeper_server import Member, ServerSettings
@@ -78,6 +78,7 @@ def member(text: str) -> Member:
     help="With Java: a member of the ensemble on this machine; once for each.",
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+@click.option("--log-format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
 def command(
     port: int,
     data: Path,
@@ -86,6 +87,7 @@ def command(
     myid: int | None,
     server: tuple[Member, ...],
     log_level: str,
+    log_format: str,
 ) -> int:
     """Serve ZooKeeper's protocol on this machine, for development and tests."""
     if java or myid is not None or server:
@@ -100,7 +102,7 @@ def command(
             file=sys.stderr,
             flush=True,
         )
-    set_up_logging("logfmt", log_level)
+    set_up_logging(log_format, log_level)
     from tidelog.zookeeper.process import run
 
     return run(data, host, port)

@@ -12,8 +12,9 @@ A request takes these steps, in this order:
                     connection is not read for that long (`quotas/client_quotas.py`)
     encode          `respond`
 
-While a quota is set, a Charge goes with each request, and nothing is recalled. Metrics will hang in
-`respond`, where request, header and answer are known.
+While a quota is set, a Charge goes with each request, and nothing is recalled. The requests of each
+API are counted and timed here (`observation/request_metrics.py`), and the errors of all answers but
+those of Produce and Fetch, which count their own.
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.
@@ -40,6 +41,8 @@ from tidelog.broker.context import (
     Response,
 )
 from tidelog.broker.metadata_answers import MetadataAnswers, Question
+from tidelog.broker.observation.error_counts import COUNTED_BY_HANDLER, count_errors
+from tidelog.broker.observation.request_metrics import ApiMetrics
 from tidelog.broker.quotas.client_quotas import Charge
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
@@ -56,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
+NOT_TIMED: Final = -1.0
 
 
 class Request(Protocol):
@@ -65,6 +69,8 @@ class Request(Protocol):
     def frame(self) -> memoryview: ...
     @property
     def connection(self) -> ClientConnection: ...
+    @property
+    def received_at(self) -> float: ...
     def let_others_pass(self) -> None: ...
     def respond(self, parts: Sequence[Part]) -> None: ...
     def respond_nothing(self) -> None: ...
@@ -81,6 +87,10 @@ class RequestDispatcher:
         self._broker = broker
         self._authentication = Authentication(broker)
         self._apis: dict[int, Api] = {int(api.key): api for api in apis}
+        self._metrics: list[ApiMetrics] = [  # of each api key
+            broker.request_metrics.of(key) for key in range(max(ApiKey) + 1)
+        ]
+        self._monotonic = broker.clock.monotonic
         self._recalls_metadata = recalls_metadata
         self._metadata_answers = MetadataAnswers(broker.metadata)
         self._limits = broker.dynamic_config.quota_limits
@@ -107,12 +117,15 @@ class RequestDispatcher:
         if api is None or not api.min_version <= header.api_version <= api.max_version:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
+        metrics = self._metrics[header.api_key]
+        began = self._monotonic() if metrics.begin(header.api_version) else NOT_TIMED
         context = RequestContext(self._broker, request.connection, header)
         charge: Charge | None = None
         if self._limits.binds_clients:
             charge = context.charge = Charge(self._broker.quotas, context, len(frame))
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
-            self._wait(request, header, self._decode_apart(api, context, bytes(frame)), charge)
+            decoded = self._decode_apart(api, context, bytes(frame))
+            self._wait(request, header, decoded, charge, metrics, began)
             return
         question: Question | None = None
         if (
@@ -125,7 +138,7 @@ class RequestDispatcher:
             question = (header.api_version, context.session.listener_name, body)
             kept = self._metadata_answers.get(question)
             if kept is not None:
-                self.respond(request, header, kept, None)
+                self.respond(request, header, kept, None, metrics, began)
                 return
         try:
             message = api.decode(frame, header.body_position, header.api_version)
@@ -136,9 +149,9 @@ class RequestDispatcher:
         if question is not None:
             answer = self._metadata_answers.maybe_keep(question, answer)
         if type(answer) is Pending:
-            self._wait(request, header, answer, charge)
+            self._wait(request, header, answer, charge, metrics, began)
         else:
-            self.respond(request, header, answer, charge)
+            self.respond(request, header, answer, charge, metrics, began)
 
     def _handle(
         self, api: Api, context: RequestContext, message: Message
@@ -179,6 +192,8 @@ class RequestDispatcher:
         header: RequestHeader,
         answer: Pending[Answer],
         charge: Charge | None,
+        metrics: ApiMetrics,
+        began: float,
     ) -> None:
         connection = request.connection
         waiting = self._waiting.get(connection)
@@ -191,7 +206,10 @@ class RequestDispatcher:
         waiting.add(answer)
         if charge is not None:
             charge.pause()
-        wait = _Wait(self, waiting, request, header, answer, charge)
+        waits_since = NOT_TIMED
+        if began != NOT_TIMED:
+            waits_since = self._monotonic()
+        wait = _Wait(self, waiting, request, header, answer, charge, metrics, began, waits_since)
         answer.then(wait.answered, wait.failed)
         if connection.half_closed:
             self.half_closed(connection)
@@ -217,7 +235,14 @@ class RequestDispatcher:
             attempt("giving up an answer", answer.abandon)
 
     def respond(
-        self, request: Request, header: RequestHeader, response: Answer, charge: Charge | None
+        self,
+        request: Request,
+        header: RequestHeader,
+        response: Answer,
+        charge: Charge | None,
+        metrics: ApiMetrics,
+        began: float,
+        waits_since: float = NOT_TIMED,
     ) -> None:
         if isinstance(response, CloseConnection):
             request.close(response.reason)
@@ -233,6 +258,17 @@ class RequestDispatcher:
             request.respond_nothing()
         else:
             request.respond(parts)
+        now = self._monotonic()
+        metrics.total.add(now - request.received_at)
+        if began != NOT_TIMED:
+            metrics.queue.add(began - request.received_at)
+            if waits_since == NOT_TIMED:
+                metrics.local.add(now - began)
+            else:
+                metrics.local.add(waits_since - began)
+                metrics.remote.add(now - waits_since)
+        if header.api_key not in COUNTED_BY_HANDLER:
+            count_errors(metrics, header.api_key, response)
 
     def _refuse(self, request: Request, api_key: int, version: int, correlation_id: int) -> None:
         if api_key != ApiKey.API_VERSIONS:
@@ -248,7 +284,17 @@ class RequestDispatcher:
 class _Wait:
     """A request whose answer comes later."""
 
-    __slots__ = ("_answer", "_charge", "_dispatcher", "_header", "_request", "_waiting")
+    __slots__ = (
+        "_answer",
+        "_began",
+        "_charge",
+        "_dispatcher",
+        "_header",
+        "_metrics",
+        "_request",
+        "_waiting",
+        "_waits_since",
+    )
 
     def __init__(
         self,
@@ -258,6 +304,9 @@ class _Wait:
         header: RequestHeader,
         answer: Pending[Answer],
         charge: Charge | None,
+        metrics: ApiMetrics,
+        began: float,
+        waits_since: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._waiting = waiting
@@ -265,12 +314,23 @@ class _Wait:
         self._header = header
         self._answer = answer
         self._charge = charge
+        self._metrics = metrics
+        self._began = began
+        self._waits_since = waits_since
 
     def answered(self, response: Answer) -> None:
         self._waiting.discard(self._answer)
         if self._charge is not None:
             self._charge.resume()
-        self._dispatcher.respond(self._request, self._header, response, self._charge)
+        self._dispatcher.respond(
+            self._request,
+            self._header,
+            response,
+            self._charge,
+            self._metrics,
+            self._began,
+            self._waits_since,
+        )
 
     def failed(self, cause: BaseException) -> None:
         self._waiting.discard(self._answer)

@@ -90,6 +90,7 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
     try:
         if await _joins(server, stop):
             _settle_garbage_collector()
+            server.serves()
             with suppress(BrokenPipeError):  # nobody waits for the line
                 sys.stdout.write(server.ready_line() + "\n")
                 sys.stdout.flush()

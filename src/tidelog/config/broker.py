@@ -47,6 +47,7 @@ from tidelog.config.keys import (
 )
 from tidelog.config.listeners import (
     Endpoint,
+    parse_endpoint,
     parse_endpoints,
     parse_protocol_map,
     require_distinct_ports,
@@ -131,6 +132,7 @@ class BrokerConfig:
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
+        "metrics_listener",
         "num_partitions",
         "originals",
         "sasl_listeners",
@@ -153,6 +155,7 @@ class BrokerConfig:
         self.log_dirs: tuple[Path, ...] = self._parse_log_dirs()
         self._parse_listeners()
         self._parse_sasl()
+        self.metrics_listener: Endpoint | None = self._parse_metrics_listener()
         self.max_connections_per_ip_overrides: dict[str, int] = self._parse_ip_overrides()
         self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
@@ -484,6 +487,11 @@ class BrokerConfig:
                 f"{AUTHORIZERS[0]}, or remove the key"
             )
         return frozenset(filter(None, users))
+
+    def _parse_metrics_listener(self) -> Endpoint | None:
+        key = "tidelog.metrics.listener"
+        text = self.get_str(key)
+        return parse_endpoint(key, text, {"HTTP": "PLAINTEXT"}) if text else None
 
     def _check(self) -> None:
         if self.log_roll_ms < 1:

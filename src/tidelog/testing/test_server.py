@@ -73,6 +73,7 @@ class TestedBroker:
         """Where it listens, by listener. From the second start on the ports are the same."""
         server = TestServer(BrokerConfig(self._overrides), self._loop, self._faults)
         server.start()
+        server.serves()
         self._server = server
         if self._ahead_s:
             await server.jump(self._ahead_s)

@@ -4,9 +4,9 @@
     DIR/broker-N/       the log directory of broker N
 
 Brokers are numbered from 1 on and listen on the first free ports from the one asked for on (0: any
-that are free); ZooKeeper takes the next one. Everything is started at once and stopped brokers
-first: they hand over their leaderships through ZooKeeper. What brokers log goes to one stream, each
-line under its broker's name.
+that are free); ZooKeeper takes the next one. Their metrics are on ports from 9308 on. Everything is
+started at once and stopped brokers first: they hand over their leaderships through ZooKeeper. What
+brokers log goes to one stream, each line under its broker's name.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidelog.tools.zookeeper_server import ServerSettings, ZooKeeperServer
 
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
+METRICS_PORT: Final = 9308  # of the first broker, if it is free; kafka_exporter has the same
 BROKER_STOP_TIMEOUT_S: Final = 30.0
 
 
@@ -32,6 +33,7 @@ class DevCluster:
         self, directory: Path, broker_count: int, first_port: int, overrides: Mapping[str, str]
     ) -> None:
         *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
+        metrics_ports = free_ports(METRICS_PORT if first_port else 0, broker_count)
         self.zookeeper = ZooKeeperServer(ServerSettings(directory / "zookeeper", zookeeper_port))
         self.brokers = [
             DevBroker(
@@ -43,11 +45,15 @@ class DevCluster:
                     "listeners": f"PLAINTEXT://{HOST}:{port}",
                     "log.dirs": str(directory / f"broker-{number}"),
                     "zookeeper.connect": self.zookeeper.address,
+                    "tidelog.metrics.listener": f"http://{HOST}:{metrics_port}",
                     **overrides,
                 },
             )
-            for number, port in enumerate(broker_ports, 1)
+            for number, (port, metrics_port) in enumerate(
+                zip(broker_ports, metrics_ports, strict=True), 1
+            )
         ]
+        self.metrics_urls = [f"http://{HOST}:{port}/metrics" for port in metrics_ports]
 
     @property
     def bootstrap_servers(self) -> str:

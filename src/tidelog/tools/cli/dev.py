@@ -78,7 +78,8 @@ def command(
     print(
         f"tidelog dev ready brokers={brokers} "
         f"bootstrap.servers={cluster.bootstrap_servers} "
-        f"zookeeper.connect={cluster.zookeeper.address}",
+        f"zookeeper.connect={cluster.zookeeper.address} "
+        f"metrics={','.join(cluster.metrics_urls)}",
         flush=True,
     )
     try:

@@ -12,6 +12,7 @@ from tests.conftest import StartBroker
 from tests.support.broker_process import READY_LINE, BrokerProcess
 from tests.support.eventually import eventually
 from tidelog.client import Consumer, Producer
+from tidelog.tools.monitoring import dashboard
 
 LISTENER = {"tidelog.metrics.listener": "http://127.0.0.1:0"}
 
@@ -104,3 +105,38 @@ def test_a_broker_that_serves_is_live_and_ready(served: BrokerProcess) -> None:
         get(f"{url}/config")
     assert refused.value.code == 404
     refused.value.close()
+
+
+def test_events_tell_who_did_what(served: BrokerProcess) -> None:
+    from tidelog.client import Admin, NewTopic
+
+    with Admin({"bootstrap.servers": served.bootstrap, "client.id": "ops"}) as admin:
+        admin.create_topics([NewTopic("invoices", 2)])
+        admin.delete_topics(["invoices"])
+    with urllib.request.urlopen(f"{url_of(served)}/readyz", timeout=60):
+        pass
+    lines = served.log_text().splitlines()
+    made = next(line for line in lines if "event=topic-created" in line)
+    assert "topic=invoices partitions=2 replication_factor=1" in made
+    assert "principal=User:ANONYMOUS client_id=ops client=127.0.0.1:" in made
+    assert any("event=topic-deleted topic=invoices" in line for line in lines)
+    started = next(line for line in lines if "event=broker-started" in line)
+    assert f"data={served.data_directory}" in started
+    assert re.search(r"kernel=(c|python) modules=(compiled|interpreted)", started)
+
+
+def test_every_metric_of_the_dashboard_is_told(served: BrokerProcess) -> None:
+    test_what_clients_do_is_seen_in_a_scrape(served)
+    test_refusals_are_counted_by_api_and_error(served)
+    page = get(f"{url_of(served)}/metrics")
+    told = set(re.findall(r"^([a-z_]+)", page, re.MULTILINE))
+    expressions = [
+        target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())
+    ]
+    named = {
+        name
+        for expression in expressions
+        for name in re.findall(r"\b(?:kafka|process|python|tidelog)_[a-z_]+", expression)
+    }
+    assert len(named) > 20
+    assert named <= told

@@ -60,6 +60,8 @@ logger = logging.getLogger(__name__)
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
 NOT_TIMED: Final = -1.0
+# They wait because the client asked for it.
+WAITING: Final = frozenset((int(ApiKey.FETCH), int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)))
 
 
 class Request(Protocol):
@@ -91,6 +93,8 @@ class RequestDispatcher:
             broker.request_metrics.of(key) for key in range(max(ApiKey) + 1)
         ]
         self._monotonic = broker.clock.monotonic
+        slow_ms = broker.config.get_int("tidelog.slow.request.log.ms")
+        self._slow_s = slow_ms / 1000 if slow_ms else float("inf")
         self._recalls_metadata = recalls_metadata
         self._metadata_answers = MetadataAnswers(broker.metadata)
         self._limits = broker.dynamic_config.quota_limits
@@ -254,12 +258,22 @@ class RequestDispatcher:
             charge.finish(header.api_key, sum(map(len, parts)))
             if charge.throttle_ms:
                 request.connection.mute(charge.throttle_ms / 1000)
+                self._tell(
+                    "client throttled",
+                    "client-throttled",
+                    request,
+                    header,
+                    {"throttle_ms": charge.throttle_ms},
+                )
         if response is None:
             request.respond_nothing()
         else:
             request.respond(parts)
         now = self._monotonic()
-        metrics.total.add(now - request.received_at)
+        total_s = now - request.received_at
+        metrics.total.add(total_s)
+        if total_s >= self._slow_s and header.api_key not in WAITING:
+            self._tell_slow(request, header, total_s)
         if began != NOT_TIMED:
             metrics.queue.add(began - request.received_at)
             if waits_since == NOT_TIMED:
@@ -269,6 +283,33 @@ class RequestDispatcher:
                 metrics.remote.add(now - waits_since)
         if header.api_key not in COUNTED_BY_HANDLER:
             count_errors(metrics, header.api_key, response)
+
+    def _tell_slow(self, request: Request, header: RequestHeader, total_s: float) -> None:
+        self._tell(
+            "slow request", "slow-request", request, header, {"total_ms": round(total_s * 1000)}
+        )
+
+    def _tell(
+        self,
+        what: str,
+        event: str,
+        request: Request,
+        header: RequestHeader,
+        details: dict[str, object],
+    ) -> None:
+        session = request.connection.session
+        logger.info(
+            what,
+            extra={
+                "event": event,
+                "request": ApiKey(header.api_key).name,
+                "version": header.api_version,
+                **details,
+                "principal": str(session.principal),
+                "client_id": header.client_id,
+                "client": f"{session.client_host}:{session.client_port}",
+            },
+        )
 
     def _refuse(self, request: Request, api_key: int, version: int, correlation_id: int) -> None:
         if api_key != ApiKey.API_VERSIONS:

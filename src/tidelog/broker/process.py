@@ -68,7 +68,9 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         signals += 1
         if signals > 1:
             os._exit(128 + number)
-        logger.info("stopping", extra={"signal": signal.Signals(number).name})
+        logger.info(
+            "stopping", extra={"event": "broker-stopping", "signal": signal.Signals(number).name}
+        )
         stop.set()
 
     failures: list[str] = []

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from tidelog import COMPILED, __version__
 from tidelog.broker.api_table import served
 from tidelog.broker.authentication import authenticators
 from tidelog.broker.broker import Broker
@@ -55,6 +56,7 @@ from tidelog.log.partition_log import PartitionLog
 from tidelog.network.settings import NetworkSettings
 from tidelog.network.socket_server import SocketServer
 from tidelog.network.tls_listeners import TlsListeners
+from tidelog.record.kernel import COMPILED as KERNEL_IS_COMPILED
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.replica_moves import ReplicaMoves
@@ -142,6 +144,22 @@ class Server:
         """From now on clients are welcome: logs are loaded, and the cluster is joined."""
         self.health.serves()
         self._beat()
+        logger.info(
+            "serving",
+            extra={
+                "event": "broker-started",
+                "version": __version__,
+                "broker_id": self.broker.broker_id,
+                "cluster_id": self.broker.metadata.cluster_id,
+                "listeners": ",".join(self._advertised),
+                "metrics": self.metrics_url,
+                "data": ",".join(map(str, self._static_config.log_dirs)),
+                "kernel": "c" if KERNEL_IS_COMPILED else "python",
+                "modules": "compiled" if COMPILED else "interpreted",
+                "partitions": len(self.broker.replicas),
+                "clean": self._logs.was_clean,
+            },
+        )
 
     def _beat(self) -> None:
         directories = self._logs.directories
@@ -421,7 +439,7 @@ class Server:
             self._beat_handle.cancel()
         await self.close()
         self._close_http()
-        logger.info("stopped")
+        logger.info("stopped", extra={"event": "broker-stopped"})
 
     async def leave(self) -> None:
         """A lone broker leaves nobody."""

@@ -203,6 +203,7 @@ class AlterPartitionManager:
             logger.info(
                 "ISR changed",
                 extra={
+                    "event": "isr-changed",
                     "partition": str(partition.topic_partition),
                     "isr": sorted(partition.isr),
                     "partition_epoch": partition.partition_epoch,

@@ -177,6 +177,7 @@ KEYS: Final = (
         "/healthz fails once the broker's event loop has not turned for this long.",
         valid=at_least(1_000),
         importance=LOW,
+        internal=True,
     ),
     Key(
         "tidelog.loop.stall.warn.ms",
@@ -194,6 +195,7 @@ KEYS: Final = (
         "",
         "Where /metrics, /healthz and /readyz are served, for instance http://127.0.0.1:9308. Port "
         "0 takes any free one. Everybody who reaches it may read it. Empty serves none of them.",
+        internal=True,
     ),
     Key(
         "tidelog.metrics.series.max",
@@ -203,5 +205,16 @@ KEYS: Final = (
         "counted in tidelog_metrics_left_out.",
         valid=at_least(0),
         importance=LOW,
+        internal=True,
+    ),
+    Key(
+        "tidelog.slow.request.log.ms",
+        INT,
+        5_000,
+        "Log a request that took this long, other than Fetch, JoinGroup and SyncGroup, which wait "
+        "because the client asks for it; 0 logs none.",
+        valid=at_least(0),
+        importance=LOW,
+        internal=True,
     ),
 )

@@ -50,6 +50,7 @@ SECTIONS: Final = {
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
         "reassign": Lazy("reassign", "move replicas between brokers"),
         "elect": Lazy("elect", "elect leaders of partitions"),
+        "generate": Lazy("generate", "a dashboard for Grafana, a configuration for Prometheus"),
     },
     "Files of a broker": {
         "dump-log": Lazy("dump_log", "show what is in segment, index and snapshot files"),

@@ -180,7 +180,7 @@ class Server:
         )
         self._http.start()
 
-    async def _collect_metrics(self) -> bytes:
+    async def _collect_metrics(self) -> list[str]:
         if self._collector is None:
             from tidelog.broker.observation.collector import Collector
 

@@ -76,7 +76,8 @@ class Collector:
         self.scrapes = 0
         self.scrape_s = 0.0  # of the last one: from its begin to its end
 
-    async def collect(self) -> bytes:
+    async def collect(self) -> list[str]:
+        """The text of the page, in pieces: joining megabytes is left to another thread."""
         clock, slices = self._broker.clock, self._broker.slices
         began = clock.monotonic()
         page = Page()
@@ -88,7 +89,7 @@ class Collector:
             await slices.breathe()
         self.scrapes += 1
         self.scrape_s = clock.monotonic() - began
-        return "".join(text).encode()
+        return text
 
     def steps(self, page: Page) -> Iterator[None]:
         budget = _Budget(self._broker.config.get_int("tidelog.metrics.series.max"))

@@ -45,7 +45,7 @@ REASONS: Final = {
 }
 INDEX: Final = "/metrics\n/healthz\n/readyz\n"
 
-Collect = Callable[[], Awaitable[bytes]]
+Collect = Callable[[], Awaitable[list[str]]]
 
 
 class Answer(NamedTuple):
@@ -199,7 +199,7 @@ class HttpServer:
         return Answer(200, page, CONTENT_TYPE)
 
     async def _collected(self) -> bytes | None:
-        async def collect() -> bytes:
+        async def collect() -> list[str]:
             return await self._collect()
 
         work = collect()
@@ -210,10 +210,11 @@ class HttpServer:
             return None
         try:
             async with asyncio.timeout(COLLECT_TIMEOUT_S):
-                return await asyncio.wrap_future(future)
+                pieces = await asyncio.wrap_future(future)
         except (TimeoutError, concurrent.futures.CancelledError):
             future.cancel()
             return None
+        return "".join(pieces).encode()
 
 
 def parse_head(text: bytes) -> Head:

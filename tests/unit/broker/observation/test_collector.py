@@ -25,9 +25,9 @@ def collector_of(stage: HandlerStage) -> Collector:
     return Collector(stage.broker, cast(Any, SimpleNamespace(counters=Counters())))
 
 
-def samples(page: bytes) -> dict[str, float]:
+def samples(page: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for line in page.decode().splitlines():
+    for line in "".join(page).splitlines():
         if not line.startswith("#"):
             assert SAMPLE.match(line), line
             name, _, value = line.rpartition(" ")

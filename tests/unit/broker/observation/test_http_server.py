@@ -34,8 +34,8 @@ class Stage:
         )
         self.server.start()
 
-    async def _collect(self) -> bytes:
-        return self.page
+    async def _collect(self) -> list[str]:
+        return [self.page.decode()]
 
     def connect(self) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.server.port))

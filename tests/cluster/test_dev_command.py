@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> No
             with RawClient(address) as client:
                 assert [broker.rack for broker in metadata(client, []).brokers] == ["shelf"] * 3
         assert produced(bootstrap)
+        pages = [scraped(url) for url in line.split("metrics=")[1].split(",")]
+        active = "kafka_controller_kafkacontroller_activecontrollercount 1"
+        assert sum(active in page for page in pages) == 1
+        assert all("kafka_brokers 3\n" in page for page in pages)
+        led = 'kafka_topic_partition_replicas{topic="t",partition="0"} 3'
+        assert sum(led in page for page in pages) == 1, "one leader tells of a partition"
         process.send_signal(signal.SIGINT)
         assert process.wait(90) == 0
     finally:
@@ -46,6 +53,12 @@ def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> No
         assert any("msg=stopped" in text for text in of_broker), f"broker {number}"
         marker = tmp_path / "dev" / f"broker-{number}" / ".kafka_cleanshutdown"
         assert marker.exists()
+
+
+def scraped(url: str) -> str:
+    with urllib.request.urlopen(url.strip(), timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def produced(bootstrap: str) -> bool:

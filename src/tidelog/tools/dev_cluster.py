@@ -24,6 +24,7 @@ from tidelog.tools.zookeeper_server import ServerSettings, ZooKeeperServer
 
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
+METRICS_KEY: Final = "tidelog.metrics.listener"
 METRICS_PORT: Final = 9308  # of the first broker, if it is free; kafka_exporter has the same
 BROKER_STOP_TIMEOUT_S: Final = 30.0
 
@@ -32,8 +33,13 @@ class DevCluster:
     def __init__(
         self, directory: Path, broker_count: int, first_port: int, overrides: Mapping[str, str]
     ) -> None:
-        *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
-        metrics_ports = free_ports(METRICS_PORT if first_port else 0, broker_count)
+        if first_port:
+            *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
+            metrics_ports = free_ports(METRICS_PORT, broker_count)
+        else:  # in one call, so that no port is found twice
+            ports = free_ports(0, 2 * broker_count + 1)
+            broker_ports, zookeeper_port = ports[:broker_count], ports[broker_count]
+            metrics_ports = ports[broker_count + 1 :]
         self.zookeeper = ZooKeeperServer(ServerSettings(directory / "zookeeper", zookeeper_port))
         self.brokers = [
             DevBroker(
@@ -45,7 +51,7 @@ class DevCluster:
                     "listeners": f"PLAINTEXT://{HOST}:{port}",
                     "log.dirs": str(directory / f"broker-{number}"),
                     "zookeeper.connect": self.zookeeper.address,
-                    "tidelog.metrics.listener": f"http://{HOST}:{metrics_port}",
+                    METRICS_KEY: f"http://{HOST}:{metrics_port}",
                     **overrides,
                 },
             )
@@ -54,6 +60,8 @@ class DevCluster:
             )
         ]
         self.metrics_urls = [f"http://{HOST}:{port}/metrics" for port in metrics_ports]
+        if METRICS_KEY in overrides:  # their ports are not known here
+            self.metrics_urls = []
 
     @property
     def bootstrap_servers(self) -> str:

@@ -87,6 +87,7 @@ class HttpServer:
         self._listening = _listening_socket(host, port)
         self.port: int = self._listening.getsockname()[1]
         self._loop = asyncio.new_event_loop()
+        self._is_served = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
     def start(self) -> None:
@@ -94,10 +95,10 @@ class HttpServer:
 
     def close(self) -> None:
         """Cuts off whoever is connected."""
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._is_served.wait(STOP_TIMEOUT_S):
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(STOP_TIMEOUT_S)
-        else:
+        elif not self._thread.is_alive() and not self._loop.is_closed():
             self._loop.close()
         self._listening.close()
 
@@ -106,6 +107,7 @@ class HttpServer:
         server = self._loop.run_until_complete(
             asyncio.start_server(self._connected, sock=self._listening, limit=HEAD_BYTES_MAX)
         )
+        self._is_served.set()
         try:
             self._loop.run_forever()
         finally:

@@ -75,11 +75,12 @@ def command(
         cluster.start(sys.stderr, log_level)
     except KeyboardInterrupt:
         return 0
+    urls = ",".join(cluster.metrics_urls)
+    metrics = f" metrics={urls}" if urls else ""
     print(
         f"tidelog dev ready brokers={brokers} "
         f"bootstrap.servers={cluster.bootstrap_servers} "
-        f"zookeeper.connect={cluster.zookeeper.address} "
-        f"metrics={','.join(cluster.metrics_urls)}",
+        f"zookeeper.connect={cluster.zookeeper.address}{metrics}",
         flush=True,
     )
     try:

@@ -187,6 +187,20 @@ def test_a_broker_that_does_not_answer_is_told_of(monkeypatch: pytest.MonkeyPatc
         stage.run_a_turn()
 
 
+def test_a_server_may_be_closed_right_after_its_start() -> None:
+    for _ in range(5):
+        loop = asyncio.new_event_loop()
+
+        async def collect() -> list[str]:
+            return []
+
+        server = HttpServer("127.0.0.1", 0, Health(FakeClock(), 30_000), collect, loop)
+        server.start()
+        server.close()
+        assert not server._thread.is_alive()
+        loop.close()
+
+
 @pytest.mark.parametrize("mutate", [bytes.lower, bytes.swapcase, lambda text: text[::-1]])
 def test_any_bytes_are_a_head_or_a_bad_request(mutate: Callable[[bytes], bytes]) -> None:
     for end in range(len(GET_METRICS) - 4):

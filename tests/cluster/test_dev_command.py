@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -36,6 +37,12 @@ def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> No
             with RawClient(address) as client:
                 assert [broker.rack for broker in metadata(client, []).brokers] == ["shelf"] * 3
         assert produced(bootstrap)
+        pages = [scraped(url) for url in line.split("metrics=")[1].split()[0].split(",")]
+        active = "kafka_controller_kafkacontroller_activecontrollercount 1"
+        assert sum(active in page for page in pages) == 1
+        assert all("kafka_brokers 3\n" in page for page in pages)
+        led = 'kafka_topic_partition_replicas{topic="t",partition="0"} 3'
+        assert sum(led in page for page in pages) == 1, "one leader tells of a partition"
         process.send_signal(signal.SIGINT)
         assert process.wait(90) == 0
     finally:
@@ -114,6 +121,12 @@ def test_one_broker_needs_nothing_beside_it(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(WITHIN_S) == 0
         process.stdout.close()
+
+
+def scraped(url: str) -> str:
+    with urllib.request.urlopen(url.strip(), timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def produced(bootstrap: str) -> bool:

@@ -79,5 +79,3 @@ def test_what_the_broker_does_not_serve_is_refused_clearly(stage: AdminStage) ->
             ask(b"hmac")
     with pytest.raises(UnsupportedByBroker, match="DESCRIBE_QUORUM"):
         admin.describe_quorum()
-    with pytest.raises(UnsupportedByBroker, match="LIST_CONFIG_RESOURCES"):
-        admin.list_config_resources()

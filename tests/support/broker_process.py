@@ -37,7 +37,8 @@ STALL = re.compile(r"the event loop was held.*\bcpu_ms=(?P<cpu_ms>\d+)")
 
 READY_LINE = re.compile(
     r"^tidelog ready broker\.id=(?P<broker_id>\d+) cluster\.id=(?P<cluster_id>\S+) "
-    r"listeners=(?P<name>\w+)://(?P<host>[^:]+):(?P<port>\d+)\S* data=(?P<data>.+)$",
+    r"listeners=(?P<name>\w+)://(?P<host>[^:]+):(?P<port>\d+)\S*( metrics=(?P<metrics>\S+))? "
+    r"data=(?P<data>.+)$",
     re.MULTILINE,
 )
 

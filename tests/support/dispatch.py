@@ -44,6 +44,7 @@ class RecordedRequest:
 
     def __init__(self, frame: bytes | bytearray, connection: ClosableConnection) -> None:
         self.frame = memoryview(bytearray(frame))
+        self.received_at = 0.0
         self.connection = connection
         self.answered = asyncio.Event()
         self.answer: bytes | None = None

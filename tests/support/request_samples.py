@@ -30,6 +30,7 @@ from kafka.protocol.admin import (
     DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
     ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.consumer import (
@@ -67,6 +68,7 @@ def sample_requests(topic: str) -> Iterator[Sample]:
     yield from txn_samples(topic)
     yield from _security_samples(topic)
     yield DescribeClusterRequest, always()
+    yield ListConfigResourcesRequest, always()
     yield DescribeLogDirsRequest, always(topics=None)
     moved = AlterReplicaLogDirsRequest.AlterReplicaLogDir
     to_move = moved.AlterReplicaLogDirTopic(name=topic, partitions=[0])

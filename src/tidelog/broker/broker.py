@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidelog.broker.observation.request_metrics import RequestMetrics
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.record_threads import RecordThreads
 from tidelog.coordinator.registry import Coordinators
@@ -61,6 +62,7 @@ class Broker:
     authorizer: RequestAuthorizer | None = None  # None where everybody may do everything
     delegation_tokens: DelegationTokens | None = None  # None without a key to make them with
     record_threads: RecordThreads = field(default_factory=RecordThreads)
+    request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders
     quotas: ClientQuotas = field(init=False)
     append_turn: AppendTurn = field(init=False)

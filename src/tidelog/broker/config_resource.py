@@ -23,11 +23,13 @@ Unlike Kafka
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import ALTER_CONFIGS, GROUP, TOPIC
 from tidelog.broker.broker_loggers import LevelChange, require_levels, set_levels
 from tidelog.config.broker import BROKER_TABLE
@@ -39,6 +41,9 @@ from tidelog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.broker.context import RequestContext
+
+
+logger = logging.getLogger(__name__)
 
 
 class ResourceType(IntEnum):
@@ -118,6 +123,17 @@ async def alter(
     for change in changes:
         repeated = named[change.resource_type, change.resource_name] > 1
         error = await apply_or_error(context, change, validate_only, repeated)
+        if error is None and not validate_only:
+            logger.info(
+                "configuration changed by a client",
+                extra={
+                    "event": "config-altered",
+                    "resource": f"{ResourceType(change.resource_type).name.lower()}/"
+                    f"{change.resource_name}",
+                    "keys": ",".join(change.names),  # values may be secrets
+                    **asked_by(context),
+                },
+            )
         rows.append(
             row(
                 error_code=error.code if error else 0,

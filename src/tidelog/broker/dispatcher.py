@@ -12,8 +12,9 @@ A request takes these steps, in this order:
                     connection is not read for that long (`quotas/client_quotas.py`)
     encode          `respond`
 
-While a quota is set, a Charge goes with each request, and nothing is recalled. Metrics will hang in
-`respond`, where request, header and answer are known.
+While a quota is set, a Charge goes with each request, and nothing is recalled. The requests of each
+API are counted and timed here (`observation/request_metrics.py`), and the errors of all answers but
+those of Produce and Fetch, which count their own.
 
 A handler answers at once, or returns a `Pending`, or a coroutine, of which `_run` makes a Pending.
 A request whose answer fails closes its connection, and the cause is logged.
@@ -40,6 +41,8 @@ from tidelog.broker.context import (
     Response,
 )
 from tidelog.broker.metadata_answers import MetadataAnswers, Question
+from tidelog.broker.observation.error_counts import COUNTED_BY_HANDLER, count_errors
+from tidelog.broker.observation.request_metrics import ApiMetrics
 from tidelog.broker.quotas.client_quotas import Charge
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
@@ -56,6 +59,9 @@ logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES: Final = 64 * 1024
 METADATA: Final = int(ApiKey.METADATA)
+NOT_TIMED: Final = -1.0
+# They wait because the client asked for it.
+WAITING: Final = frozenset((int(ApiKey.FETCH), int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)))
 
 
 class Request(Protocol):
@@ -65,6 +71,8 @@ class Request(Protocol):
     def frame(self) -> memoryview: ...
     @property
     def connection(self) -> ClientConnection: ...
+    @property
+    def received_at(self) -> float: ...
     def let_others_pass(self) -> None: ...
     def respond(self, parts: Sequence[Part]) -> None: ...
     def respond_nothing(self) -> None: ...
@@ -81,6 +89,12 @@ class RequestDispatcher:
         self._broker = broker
         self._authentication = Authentication(broker)
         self._apis: dict[int, Api] = {int(api.key): api for api in apis}
+        self._metrics: list[ApiMetrics] = [  # of each api key
+            broker.request_metrics.of(key) for key in range(max(ApiKey) + 1)
+        ]
+        self._monotonic = broker.clock.monotonic
+        slow_ms = broker.config.get_int("tidelog.slow.request.log.ms")
+        self._slow_s = slow_ms / 1000 if slow_ms else float("inf")
         self._recalls_metadata = recalls_metadata
         self._metadata_answers = MetadataAnswers(broker.metadata)
         self._limits = broker.dynamic_config.quota_limits
@@ -107,12 +121,15 @@ class RequestDispatcher:
         if api is None or not api.min_version <= header.api_version <= api.max_version:
             self._refuse(request, header.api_key, header.api_version, header.correlation_id)
             return
+        metrics = self._metrics[header.api_key]
+        began = self._monotonic() if metrics.begin(header.api_version) else NOT_TIMED
         context = RequestContext(self._broker, request.connection, header)
         charge: Charge | None = None
         if self._limits.binds_clients:
             charge = context.charge = Charge(self._broker.quotas, context, len(frame))
         if len(frame) > DECODED_AT_ONCE_BYTES and header.api_key != ApiKey.PRODUCE:
-            self._wait(request, header, self._decode_apart(api, context, bytes(frame)), charge)
+            decoded = self._decode_apart(api, context, bytes(frame))
+            self._wait(request, header, decoded, charge, metrics, began)
             return
         question: Question | None = None
         if (
@@ -125,7 +142,7 @@ class RequestDispatcher:
             question = (header.api_version, context.session.listener_name, body)
             kept = self._metadata_answers.get(question)
             if kept is not None:
-                self.respond(request, header, kept, None)
+                self.respond(request, header, kept, None, metrics, began)
                 return
         try:
             message = api.decode(frame, header.body_position, header.api_version)
@@ -136,9 +153,9 @@ class RequestDispatcher:
         if question is not None:
             answer = self._metadata_answers.maybe_keep(question, answer)
         if type(answer) is Pending:
-            self._wait(request, header, answer, charge)
+            self._wait(request, header, answer, charge, metrics, began)
         else:
-            self.respond(request, header, answer, charge)
+            self.respond(request, header, answer, charge, metrics, began)
 
     def _handle(
         self, api: Api, context: RequestContext, message: Message
@@ -179,6 +196,8 @@ class RequestDispatcher:
         header: RequestHeader,
         answer: Pending[Answer],
         charge: Charge | None,
+        metrics: ApiMetrics,
+        began: float,
     ) -> None:
         connection = request.connection
         waiting = self._waiting.get(connection)
@@ -191,7 +210,10 @@ class RequestDispatcher:
         waiting.add(answer)
         if charge is not None:
             charge.pause()
-        wait = _Wait(self, waiting, request, header, answer, charge)
+        waits_since = NOT_TIMED
+        if began != NOT_TIMED:
+            waits_since = self._monotonic()
+        wait = _Wait(self, waiting, request, header, answer, charge, metrics, began, waits_since)
         answer.then(wait.answered, wait.failed)
         if connection.half_closed:
             self.half_closed(connection)
@@ -217,7 +239,14 @@ class RequestDispatcher:
             attempt("giving up an answer", answer.abandon)
 
     def respond(
-        self, request: Request, header: RequestHeader, response: Answer, charge: Charge | None
+        self,
+        request: Request,
+        header: RequestHeader,
+        response: Answer,
+        charge: Charge | None,
+        metrics: ApiMetrics,
+        began: float,
+        waits_since: float = NOT_TIMED,
     ) -> None:
         if isinstance(response, CloseConnection):
             request.close(response.reason)
@@ -229,10 +258,58 @@ class RequestDispatcher:
             charge.finish(header.api_key, sum(map(len, parts)))
             if charge.throttle_ms:
                 request.connection.mute(charge.throttle_ms / 1000)
+                self._tell(
+                    "client throttled",
+                    "client-throttled",
+                    request,
+                    header,
+                    {"throttle_ms": charge.throttle_ms},
+                )
         if response is None:
             request.respond_nothing()
         else:
             request.respond(parts)
+        now = self._monotonic()
+        total_s = now - request.received_at
+        metrics.total.add(total_s)
+        if total_s >= self._slow_s and header.api_key not in WAITING:
+            self._tell_slow(request, header, total_s)
+        if began != NOT_TIMED:
+            metrics.queue.add(began - request.received_at)
+            if waits_since == NOT_TIMED:
+                metrics.local.add(now - began)
+            else:
+                metrics.local.add(waits_since - began)
+                metrics.remote.add(now - waits_since)
+        if header.api_key not in COUNTED_BY_HANDLER:
+            count_errors(metrics, header.api_key, response)
+
+    def _tell_slow(self, request: Request, header: RequestHeader, total_s: float) -> None:
+        self._tell(
+            "slow request", "slow-request", request, header, {"total_ms": round(total_s * 1000)}
+        )
+
+    def _tell(
+        self,
+        what: str,
+        event: str,
+        request: Request,
+        header: RequestHeader,
+        details: dict[str, object],
+    ) -> None:
+        session = request.connection.session
+        logger.info(
+            what,
+            extra={
+                "event": event,
+                "request": ApiKey(header.api_key).name,
+                "version": header.api_version,
+                **details,
+                "principal": str(session.principal),
+                "client_id": header.client_id,
+                "client": f"{session.client_host}:{session.client_port}",
+            },
+        )
 
     def _refuse(self, request: Request, api_key: int, version: int, correlation_id: int) -> None:
         if api_key != ApiKey.API_VERSIONS:
@@ -248,7 +325,17 @@ class RequestDispatcher:
 class _Wait:
     """A request whose answer comes later."""
 
-    __slots__ = ("_answer", "_charge", "_dispatcher", "_header", "_request", "_waiting")
+    __slots__ = (
+        "_answer",
+        "_began",
+        "_charge",
+        "_dispatcher",
+        "_header",
+        "_metrics",
+        "_request",
+        "_waiting",
+        "_waits_since",
+    )
 
     def __init__(
         self,
@@ -258,6 +345,9 @@ class _Wait:
         header: RequestHeader,
         answer: Pending[Answer],
         charge: Charge | None,
+        metrics: ApiMetrics,
+        began: float,
+        waits_since: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._waiting = waiting
@@ -265,12 +355,23 @@ class _Wait:
         self._header = header
         self._answer = answer
         self._charge = charge
+        self._metrics = metrics
+        self._began = began
+        self._waits_since = waits_since
 
     def answered(self, response: Answer) -> None:
         self._waiting.discard(self._answer)
         if self._charge is not None:
             self._charge.resume()
-        self._dispatcher.respond(self._request, self._header, response, self._charge)
+        self._dispatcher.respond(
+            self._request,
+            self._header,
+            response,
+            self._charge,
+            self._metrics,
+            self._began,
+            self._waits_since,
+        )
 
     def failed(self, cause: BaseException) -> None:
         self._waiting.discard(self._answer)

@@ -220,7 +220,9 @@ class DynamicConfig:
             if await self._write_quotas(entity_type, name, texts, stored.version):
                 break
         self._use_quotas(entity, texts)
-        logger.info("quotas changed", extra={"entity": f"{entity_type}/{name}"})
+        logger.info(
+            "quotas changed", extra={"event": "quotas-changed", "entity": f"{entity_type}/{name}"}
+        )
 
     def scram_credential_or_none(
         self, mechanism: ScramMechanism, user: str
@@ -339,7 +341,10 @@ class DynamicConfig:
             if await self._write_plain("groups", entity, texts, stored.version):
                 break
         self._use_group(name, texts)
-        logger.info("group configuration changed", extra={"group": name, "overrides": texts})
+        logger.info(
+            "group configuration changed",
+            extra={"event": "group-config-changed", "group": name, "overrides": texts},
+        )
         for listener in self._group_listeners:
             listener(name)
 
@@ -393,7 +398,10 @@ class DynamicConfig:
                 break
         self._overrides[name] = overrides
         self._log_configs.pop(name, None)
-        logger.info("topic configuration changed", extra={"topic": name, "overrides": overrides})
+        logger.info(
+            "topic configuration changed",
+            extra={"event": "topic-config-changed", "topic": name, "overrides": overrides},
+        )
         for listener in self._topic_listeners:
             listener(name)
 
@@ -410,7 +418,10 @@ class DynamicConfig:
             if await self._write_plain("brokers", name, texts, stored.version):
                 break
         self._replace_layers(layers)
-        logger.info("broker configuration changed", extra={"broker": name, "overrides": texts})
+        logger.info(
+            "broker configuration changed",
+            extra={"event": "broker-config-changed", "broker": name, "overrides": texts},
+        )
         for listener in self._broker_listeners:
             listener(layers.effective)
 

@@ -138,6 +138,7 @@ class _FollowerFetch:
         )
 
     def response(self, answer: FollowerAnswer) -> FetchResponse:
+        self._broker.replicas.replication_bytes_out += answer.bytes_read
         return FetchResponse(
             session_id=self._session.session_id, responses=_by_topic(self._session.tell(answer))
         )

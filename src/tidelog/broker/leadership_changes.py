@@ -144,7 +144,7 @@ class LeadershipChanges:
         coordinator = self._broker.coordinators.runtime_of(wanted.topic_partition.topic)
         if coordinator is not None:
             coordinator.lead(partition)
-        self._log_change("leading", partition)
+        self._log_change("leading", partition, "partition-leading")
 
     def _flush(self, partition: Partition) -> None:
         """No append may come to have it flushed, and until then the leader does not count it."""
@@ -165,7 +165,7 @@ class LeadershipChanges:
             self._fetchers.follow(partition)
         else:
             self._fetchers.unfollow(partition)
-        self._log_change("following", partition)
+        self._log_change("following", partition, "partition-following")
 
     async def stop(
         self, stopped: Iterable[StoppedPartition], must_go_on: Callable[[], object]
@@ -225,10 +225,11 @@ class LeadershipChanges:
         for partition in tuple(self._broker.replicas):
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _log_change(self, what: str, partition: Partition) -> None:
+    def _log_change(self, what: str, partition: Partition, event: str) -> None:
         logger.info(
             what,
             extra={
+                "event": event,
                 "partition": str(partition.topic_partition),
                 "leader": partition.leader_id,
                 "leader_epoch": partition.leader_epoch,

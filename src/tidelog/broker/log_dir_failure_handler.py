@@ -65,7 +65,10 @@ class LogDirFailureHandler:
         for lost_log in lost:
             attempt(f"taking {lost_log} offline", partial(self._take_offline, lost_log, reason))
         attempt(f"closing {path}", partial(self._logs.close_directory, directory))
-        logger.error("stopped serving a log directory", extra={"path": path, "logs": len(lost)})
+        logger.error(
+            "stopped serving a log directory",
+            extra={"event": "log-dir-offline", "path": path, "logs": len(lost)},
+        )
         if not self._logs.directories.online:
             self._halt(f"stopping, because all log directories have failed; the last is {path}")
         elif directory is self._metadata_directory:

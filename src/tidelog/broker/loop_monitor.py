@@ -116,6 +116,7 @@ class LoopMonitor:
             logger.warning(
                 MESSAGE,
                 extra={
+                    "event": "loop-stalled",
                     "held_ms": round(held_s * 1000),
                     "cpu_ms": round((reading.on_cpu - last.on_cpu) * 1000),
                     "gc_ms": round(self._collected_s * 1000),

@@ -71,7 +71,9 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
         signals += 1
         if signals > 1:
             os._exit(128 + number)
-        logger.info("stopping", extra={"signal": signal.Signals(number).name})
+        logger.info(
+            "stopping", extra={"event": "broker-stopping", "signal": signal.Signals(number).name}
+        )
         service.stopping()
         stop.set()
 
@@ -94,6 +96,7 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
     try:
         if await _joins(server, stop):
             _settle_garbage_collector()
+            server.serves()
             with suppress(BrokenPipeError):  # nobody waits for the line
                 sys.stdout.write(server.ready_line() + "\n")
                 sys.stdout.flush()

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from tidelog import COMPILED, __version__
 from tidelog.broker.api_table import served
 from tidelog.broker.authentication import authenticators
 from tidelog.broker.broker import Broker
@@ -29,11 +30,12 @@ from tidelog.broker.log_dir_failure_handler import (
     metadata_directory_of,
 )
 from tidelog.broker.metadata_cache import MetadataCache, Node
+from tidelog.broker.observation.health import BEAT_S, Health
 from tidelog.broker.quotas.quota_entity import CONNECTION_CREATION_RATE
 from tidelog.broker.refused_sequences import RefusedSequences
 from tidelog.broker.security.token_validators import TokenValidators
 from tidelog.broker.topic_hosting import TopicHosting
-from tidelog.clock import Clock, SystemClock, Timer
+from tidelog.clock import Clock, SystemClock, Timer, TimerHandle
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import Endpoint, advertise
 from tidelog.config.topic import log_config
@@ -54,6 +56,7 @@ from tidelog.log.partition_log import PartitionLog
 from tidelog.network.settings import NetworkSettings
 from tidelog.network.socket_server import SocketServer
 from tidelog.network.tls_listeners import TlsListeners
+from tidelog.record.kernel import COMPILED as KERNEL_IS_COMPILED
 from tidelog.replication.flusher import LogFlusher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.replica_moves import ReplicaMoves
@@ -62,6 +65,8 @@ from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster_member import ClusterMember
+    from tidelog.broker.observation.collector import Collector
+    from tidelog.broker.observation.http_server import HttpServer
     from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
@@ -107,6 +112,10 @@ class Server:
             clock=self._clock,
         )
         self.halt: Callable[[str], object] = logger.critical  # the broker cannot go on
+        self.health = Health(SystemClock(), config.get_int("tidelog.health.loop.stall.ms"))
+        self._http: HttpServer | None = None  # where tidelog.metrics.listener is set
+        self._collector: Collector | None = None  # made by the first scrape
+        self._beat_handle: TimerHandle | None = None
         self.broker: Broker
         self.network: SocketServer
         self._endpoints: list[Endpoint] = []
@@ -114,19 +123,74 @@ class Server:
 
     def start(self) -> None:
         """Blocks until all logs are loaded; the broker listens then."""
+        self._start_http()
         try:
             self.open()
             self._listen()
         except StoreError as error:
+            self._close_http()
             self._close_logs()
             raise unusable_store(error) from error
         except BaseException:
+            self._close_http()
             self._close_logs()
             raise
         self._start_background_work()
 
     async def join(self) -> None:
         """A lone broker joins nobody."""
+
+    def serves(self) -> None:
+        """From now on clients are welcome: logs are loaded, and the cluster is joined."""
+        self.health.serves()
+        self._beat()
+        logger.info(
+            "serving",
+            extra={
+                "event": "broker-started",
+                "version": __version__,
+                "broker_id": self.broker.broker_id,
+                "cluster_id": self.broker.metadata.cluster_id,
+                "listeners": ",".join(self._advertised),
+                "metrics": self.metrics_url,
+                "data": ",".join(map(str, self._static_config.log_dirs)),
+                "kernel": "c" if KERNEL_IS_COMPILED else "python",
+                "modules": "compiled" if COMPILED else "interpreted",
+                "partitions": len(self.broker.replicas),
+                "clean": self._logs.was_clean,
+            },
+        )
+
+    def _beat(self) -> None:
+        directories = self._logs.directories
+        online = directories.online
+        offline = [str(each.path) for each in directories if each not in online]
+        self.health.beat(offline, self.network.not_accepting())
+        self._beat_handle = self._loop.call_later(BEAT_S, self._beat)
+
+    def _start_http(self) -> None:
+        """First of all, so that it tells that logs are being loaded."""
+        endpoint = self._static_config.metrics_listener
+        if endpoint is None:
+            return
+        from tidelog.broker.observation.http_server import HttpServer
+
+        self._http = HttpServer(
+            endpoint.host, endpoint.port, self.health, self._collect_metrics, self._loop
+        )
+        self._http.start()
+
+    async def _collect_metrics(self) -> list[str]:
+        if self._collector is None:
+            from tidelog.broker.observation.collector import Collector
+
+            self._collector = Collector(self.broker, self.network)
+        return await self._collector.collect()
+
+    def _close_http(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
 
     def _start_background_work(self) -> None:
         if self.broker.authorizer is not None:
@@ -342,15 +406,26 @@ class Server:
         """Where clients find the broker: with the ports that were bound."""
         return self._endpoints
 
+    @property
+    def metrics_url(self) -> str | None:
+        """With the port that was bound; None where metrics are not served."""
+        endpoint = self._static_config.metrics_listener
+        if endpoint is None or self._http is None:
+            return None
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        return f"http://{host or socket.gethostname()}:{self._http.port}/metrics"
+
     def ready_line(self) -> str:
         broker = self.broker
+        metrics = "" if self.metrics_url is None else f"metrics={self.metrics_url} "
         return (
             f"tidelog ready broker.id={broker.broker_id} "
             f"cluster.id={broker.metadata.cluster_id} listeners={','.join(self._advertised)} "
-            f"data={','.join(map(str, self._static_config.log_dirs))}"
+            f"{metrics}data={','.join(map(str, self._static_config.log_dirs))}"
         )
 
     async def stop(self) -> None:
+        self.health.stops()
         await self.leave()
         self.network.stop_accepting()
         self._dispatcher.wake_waiting()
@@ -360,8 +435,11 @@ class Server:
         self.broker.append_turn.end()
         await self._cleaner.stop()
         await self._housekeeping.stop()
+        if self._beat_handle is not None:
+            self._beat_handle.cancel()
         await self.close()
-        logger.info("stopped")
+        self._close_http()
+        logger.info("stopped", extra={"event": "broker-stopped"})
 
     async def leave(self) -> None:
         """A lone broker leaves nobody."""

@@ -47,6 +47,7 @@ from tidelog.config.keys import (
 )
 from tidelog.config.listeners import (
     Endpoint,
+    parse_endpoint,
     parse_endpoints,
     parse_protocol_map,
     require_distinct_ports,
@@ -131,6 +132,7 @@ class BrokerConfig:
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
+        "metrics_listener",
         "num_partitions",
         "originals",
         "sasl_listeners",
@@ -167,7 +169,11 @@ class BrokerConfig:
         yield from listeners_are_wrong
         if not listeners_are_wrong:
             yield from _complaint_of(self._parse_sasl)
-        for step in (self._parse_ip_overrides, self._parse_super_users):
+        for step in (
+            self._parse_metrics_listener,
+            self._parse_ip_overrides,
+            self._parse_super_users,
+        ):
             yield from _complaint_of(step)
         self.auto_create_topics_enable: bool = self.get_bool("auto.create.topics.enable")
         self.delete_topic_enable: bool = self.get_bool("delete.topic.enable")
@@ -505,6 +511,13 @@ class BrokerConfig:
                 f"{AUTHORIZERS[0]}, or remove the key"
             )
         self.super_users: frozenset[str] = frozenset(filter(None, users))
+
+    def _parse_metrics_listener(self) -> None:
+        key = "tidelog.metrics.listener"
+        text = self.get_str(key)
+        self.metrics_listener: Endpoint | None = (
+            parse_endpoint(key, text, {"HTTP": "PLAINTEXT"}) if text else None
+        )
 
     def _check(self) -> Iterator[ConfigError]:
         if self.log_roll_ms < 1:

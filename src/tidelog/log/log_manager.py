@@ -181,7 +181,16 @@ class LogManager:
             self._delete_later(found.deleted, 0)
         self.directories.must_have_one_online()
         self.futures.attach(self._logs)
-        logger.info("loaded %d logs", len(self._logs))
+        logger.info(
+            "loaded %d logs",
+            len(self._logs),
+            extra={
+                "event": "logs-loaded",
+                "logs": len(self._logs),
+                "data": ",".join(map(str, self.directories.paths)),
+                "clean": self.was_clean,
+            },
+        )
 
     def _find_homes(self, folders: Mapping[LogDirectory, Folders]) -> None:
         for directory, found in folders.items():
@@ -201,7 +210,11 @@ class LogManager:
         checkpoints = {name: directory.read_checkpoint(name) for name in KEPT_FILES}
         compacted = directory.compacted_logs()
         if folders and not clean:
-            logger.info("%s was not closed cleanly: recovering its logs", directory.path)
+            logger.info(
+                "%s was not closed cleanly: recovering its logs",
+                directory.path,
+                extra={"event": "log-dir-recovery", "path": str(directory.path)},
+            )
 
         def loader(
             topic_partition: TopicPartition, folder: str, environment: LogEnvironment
@@ -485,7 +498,16 @@ class LogManager:
         log = self._logs.pop(topic_partition, None)
         if log is None:
             return
-        logger.error("%s is offline until the next start: %s", topic_partition, reason)
+        logger.error(
+            "%s is offline until the next start: %s",
+            topic_partition,
+            reason,
+            extra={
+                "event": "partition-offline",
+                "partition": str(topic_partition),
+                "reason": reason,
+            },
+        )
         self._rolled.pop(log, None)
         self.offline[topic_partition] = reason
         self._offline_offsets[topic_partition] = {

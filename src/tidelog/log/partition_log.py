@@ -599,7 +599,21 @@ class PartitionLog:
         self.maybe_increment_log_start_offset(kept[0].base_offset)
         self._set_segments(kept)
         where = f"{self.topic_partition} below {kept[0].base_offset}"
-        logger.info("deleting %d segments of %s: %s", count, where, why)
+        logger.info(
+            "deleting %d segments of %s: %s",
+            count,
+            where,
+            why,
+            extra={
+                "event": "segments-deleted",
+                "partition": str(self.topic_partition),
+                "segments": count,
+                "bytes": sum(segment.size for segment in doomed),
+                "from_offset": doomed[0].base_offset,
+                "to_offset": kept[0].base_offset,
+                "reason": why,
+            },
+        )
         self._delete_files(doomed)
         if self.epochs.dirty:
             self._save_epochs()

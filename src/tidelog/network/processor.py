@@ -244,7 +244,16 @@ class Processor:
         """A line that says why a connection is closed, unless too many say so already."""
         self._closing_lines += 1
         if self._closing_lines <= CLOSING_LINES_PER_SWEEP:
-            logger.warning("closing %s: %s", connection_id, why)
+            logger.warning(
+                "closing %s: %s",
+                connection_id,
+                why,
+                extra={
+                    "event": "request-refused",
+                    "connection": connection_id,
+                    "reason": why,
+                },
+            )
 
     def log_refused(self, listener_name: str, host: str, why: str) -> None:
         """A client was not let in. A line for each address and reason, then silence for a while."""
@@ -253,7 +262,18 @@ class Processor:
         key = (listener_name, host, why)
         count = self._refusals.get(key, 0)
         if count == 0 and len(self._refusals) < REFUSAL_LINES:
-            logger.warning("refused a connection of %s on %s: %s", host, listener_name, why)
+            logger.warning(
+                "refused a connection of %s on %s: %s",
+                host,
+                listener_name,
+                why,
+                extra={
+                    "event": "client-refused",
+                    "listener": listener_name,
+                    "client": host,
+                    "reason": why,
+                },
+            )
         if count or len(self._refusals) < REFUSALS_MAX:
             self._refusals[key] = count + 1
 

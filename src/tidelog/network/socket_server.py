@@ -69,6 +69,10 @@ class Acceptor:
         port: int = self._socket.getsockname()[1]
         return port
 
+    @property
+    def is_watched(self) -> bool:
+        return self._watched
+
     def watch(self) -> None:
         if not self._watched and not self._closed:
             self._watched = True
@@ -182,6 +186,10 @@ class SocketServer:
             )
             for i in range(settings.network_threads)
         ]
+
+    def not_accepting(self) -> list[str]:
+        """Listeners whose clients wait: too many connections, too fast, or no descriptors."""
+        return [each.endpoint.listener_name for each in self._acceptors if not each.is_watched]
 
     @property
     def counters(self) -> Counters:

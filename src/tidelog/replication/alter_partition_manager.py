@@ -74,6 +74,8 @@ class AlterPartitionManager:
         self._broker_epoch = broker_epoch
         self._loop = loop
         self._timer = timer
+        self.isr_shrinks = 0  # that the controller committed
+        self.isr_expands = 0
         self._unsent: dict[Partition, None] = {}
         self._under_way: asyncio.Task[None] | None = None
         self._is_due = False
@@ -193,10 +195,15 @@ class AlterPartitionManager:
     ) -> None:
         assert partition.leadership is not None
         if row.error_code == ErrorCode.NONE:
+            if len(row.isr) < len(partition.isr):
+                self.isr_shrinks += 1
+            elif len(row.isr) > len(partition.isr):
+                self.isr_expands += 1
             partition.isr_altered(row.isr, row.leader_epoch, row.partition_epoch)
             logger.info(
                 "ISR changed",
                 extra={
+                    "event": "isr-changed",
                     "partition": str(partition.topic_partition),
                     "isr": sorted(partition.isr),
                     "partition_epoch": partition.partition_epoch,

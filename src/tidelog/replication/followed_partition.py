@@ -125,6 +125,7 @@ class FollowedPartition:
             level,
             "truncating",
             extra={
+                "event": "log-truncated",
                 "partition": str(log.topic_partition),
                 "offset": offset,
                 "log_end_offset": log.log_end_offset,

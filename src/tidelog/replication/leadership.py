@@ -182,6 +182,7 @@ class Leadership:
         logger.info(
             "follower is in sync again",
             extra={
+                "event": "isr-expanding",
                 "partition": str(self._log.topic_partition),
                 "follower": remote.broker_id,
                 "isr": sorted(self.isr),
@@ -210,6 +211,7 @@ class Leadership:
         logger.info(
             "followers lag behind",
             extra={
+                "event": "isr-shrinking",
                 "partition": str(self._log.topic_partition),
                 "laggards": sorted(laggards),
                 "isr": sorted(self.isr),

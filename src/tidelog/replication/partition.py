@@ -34,6 +34,7 @@ from tidelog.replication.delayed_answer import Settle
 from tidelog.replication.delayed_fetch import DelayedFetch
 from tidelog.replication.leadership import Leadership
 from tidelog.replication.partition_host import PartitionHost
+from tidelog.replication.traffic import Traffic
 from tidelog.supervisor import attempt, tell_each
 from tidelog.types import TopicPartition, Uuid
 
@@ -120,6 +121,7 @@ class Partition:
         "resigned_in",
         "topic_id",
         "topic_partition",
+        "traffic",
     )
 
     def __init__(
@@ -146,6 +148,7 @@ class Partition:
         self.is_leader = is_leader
         self.leadership: Leadership | None = None  # where this broker leads others
         self.resigned_in: int | None = None  # the broker epoch whose end ended its leadership
+        self.traffic = Traffic()
         self._fetches: set[DelayedFetch] | None = None  # None while nobody waits
         self._queue: list[QueuedAppend] | None = None  # not appended yet; see `append_turn`
         self._unseen_bytes = 0  # appended, but still above the high watermark
@@ -294,6 +297,7 @@ class Partition:
             inflation=inflation,
             checked=checked,
         )
+        self.traffic.appends += 1
         self._appended(end_offset_before, info.size_bytes)
         return info
 
@@ -301,6 +305,8 @@ class Partition:
         """The log has grown by so much; or by nothing, where all were duplicates."""
         log = self.log
         self._unseen_bytes += size_bytes
+        self.traffic.bytes_in += size_bytes
+        self.traffic.messages_in += log.log_end_offset - end_offset_before
         leadership = self.leadership
         if leadership is not None:
             if size_bytes:
@@ -329,6 +335,7 @@ class Partition:
         log = self.log
         end_offset_before = log.log_end_offset
         log.append_all_as_leader(appends, self.leader_epoch)
+        self.traffic.appends += len(appends)
         size_bytes = 0
         for append in appends:
             if isinstance(append.outcome, LogAppendInfo):
@@ -532,7 +539,9 @@ class Partition:
     def append_from_leader(
         self, batches: memoryview, leader_log_start_offset: int
     ) -> LogAppendInfo:
-        return self.log.append_as_follower(batches, leader_log_start_offset)
+        info = self.log.append_as_follower(batches, leader_log_start_offset)
+        self.traffic.bytes_replicated += info.size_bytes
+        return info
 
     def follow(self, high_watermark: int, log_start_offset: int, size_bytes: int) -> None:
         """Take over the leader's offsets, once the records that came with them are appended."""
@@ -571,6 +580,7 @@ class Partition:
         last_fetched_epoch: int = UNDEFINED_EPOCH,
     ) -> LogReadInfo:
         log = self.log
+        self.traffic.reads += 1
         if current_leader_epoch != self.leader_epoch:
             self.require_leader_epoch(current_leader_epoch)
         if replica_id >= 0:

@@ -15,6 +15,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_manager import LogManager
 from tidelog.replication.partition import Partition, PartitionRegistration
 from tidelog.replication.partition_host import AlterPartition, PartitionHost
+from tidelog.replication.traffic import Traffic
 from tidelog.types import NO_LEADER, NO_LEADER_EPOCH, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ class ReplicaManager:
         self.logs = logs
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()  # assigned here, but the log cannot be used
+        self.past_traffic = Traffic()  # of partitions that this broker hosts no more
+        self.replication_bytes_out = 0  # to followers
         # In a cluster: whether there is such a partition, wherever it is hosted.
         self.is_known: Callable[[str, int], bool] = lambda topic, index: False
         # In a cluster: others must learn of a replica whose log is lost.
@@ -221,6 +224,7 @@ class ReplicaManager:
         logger.error(
             "partition goes offline", extra={"partition": str(topic_partition), "error": reason}
         )
+        self.past_traffic.add(partition.traffic)
         self._offline.add(topic_partition)
         self.logs.take_offline(topic_partition, reason)
         partition.retire(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -231,6 +235,7 @@ class ReplicaManager:
         partition = self._partitions.pop(topic_partition, None)
         self._offline.discard(topic_partition)
         if partition is not None:
+            self.past_traffic.add(partition.traffic)
             partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
             self.logs.async_delete(topic_partition)

@@ -84,6 +84,7 @@ class TestedBroker:
         kind = TestClusterServer if self._is_in_cluster else TestServer
         server = kind(BrokerConfig(self._overrides), self._loop, self._faults)
         server.start()
+        server.serves()
         self._server = server
         await server.join()
         if self._ahead_s:

@@ -4,9 +4,10 @@
     DIR/broker-N/       the log directory of broker N
 
 Brokers are numbered from 1 on and listen on the first free ports from the one asked for on (0: any
-that are free); the coordination takes the next one. One broker needs none, and several may use a
-ZooKeeper that runs already. Everything is started at once and stopped brokers first: they hand over
-their leaderships. What the processes log goes to one stream, each line under its process's name.
+that are free); the coordination takes the next one. Their metrics are on ports from 9308 on. One
+broker needs no coordination, and several may use a ZooKeeper that runs already. Everything is
+started at once and stopped brokers first: they hand over their leaderships. What the processes log
+goes to one stream, each line under its process's name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tidelog.tools.free_ports import HOST, free_ports
 
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
+METRICS_KEY: Final = "tidelog.metrics.listener"
+METRICS_PORT: Final = 9308  # of the first broker, if it is free; kafka_exporter has the same
 
 
 class DevCluster:
@@ -33,7 +36,13 @@ class DevCluster:
         zookeeper: str = "",
     ) -> None:
         """`zookeeper` is the address of one that runs; empty: an embedded one, if there must be."""
-        *ports, zookeeper_port = free_ports(first_port, broker_count + 1)
+        if first_port:
+            *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
+            metrics_ports = free_ports(METRICS_PORT, broker_count)
+        else:  # in one call, so that no port is found twice
+            ports = free_ports(0, 2 * broker_count + 1)
+            broker_ports, zookeeper_port = ports[:broker_count], ports[broker_count]
+            metrics_ports = ports[broker_count + 1 :]
         options = ("--log-level", log_level)
         self.coordination: ChildCoordination | None = None
         if broker_count > 1 and not zookeeper:
@@ -51,12 +60,18 @@ class DevCluster:
                     "listeners": f"PLAINTEXT://{HOST}:{port}",
                     "log.dirs": str(directory / f"broker-{number}"),
                     **connect,
+                    METRICS_KEY: f"http://{HOST}:{metrics_port}",
                     **overrides,
                 },
                 options,
             )
-            for number, port in enumerate(ports, 1)
+            for number, (port, metrics_port) in enumerate(
+                zip(broker_ports, metrics_ports, strict=True), 1
+            )
         ]
+        self.metrics_urls = [f"http://{HOST}:{port}/metrics" for port in metrics_ports]
+        if METRICS_KEY in overrides:  # their ports are not known here
+            self.metrics_urls = []
 
     @property
     def bootstrap_servers(self) -> str:

@@ -25,6 +25,7 @@ BROKER_ATTRIBUTES = {
     "listener.security.protocol.map": "listeners",
     "log.dir": "log_dirs",
     "node.id": "broker_id",
+    "tidelog.metrics.listener": "metrics_listener",
     "delegation.token.master.key": "delegation_token_secret_key",
     "sasl.enabled.mechanisms": "mechanisms",
     "sasl.login.connect.timeout.ms": "connect_timeout_ms",

@@ -17,9 +17,11 @@ it waits then (KIP-599).
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Final
 
+from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import ALTER, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.controller.placement import require_valid_replicas
@@ -31,6 +33,8 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+logger = logging.getLogger(__name__)
 
 FIRST_STRICT_VERSION: Final = 3
 
@@ -89,6 +93,15 @@ async def _row(
             context.mutate(len(assignment), FIRST_STRICT_VERSION)
             change = context.broker.topics.add_partitions(topic.name, topic.count, assignment)
             await within(request.timeout_ms, change)
+            logger.info(
+                "partitions added",
+                extra={
+                    "event": "partitions-added",
+                    "topic": topic.name,
+                    "partitions": topic.count,
+                    **asked_by(context),
+                },
+            )
     except KafkaError as error:
         return CreatePartitionsTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message

@@ -22,9 +22,11 @@ Not done: create.topic.policy.class.name.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Final, NamedTuple
 
+from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import CREATE, DESCRIBE_CONFIGS, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.config.definition import ConfigError
@@ -41,6 +43,8 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tidelog.types import Uuid
+
+logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_CONFIGS: Final = 5
 FIRST_STRICT_VERSION: Final = 6
@@ -109,6 +113,17 @@ async def _row(
             context.mutate(len(new.assignment), FIRST_STRICT_VERSION)
             change = context.broker.topics.create(new.name, new.assignment, new.configs)
             topic_id = (await within(request.timeout_ms, change)).topic_id
+            logger.info(
+                "topic created",
+                extra={
+                    "event": "topic-created",
+                    "topic": new.name,
+                    "partitions": len(new.assignment),
+                    "replication_factor": len(new.assignment[0]),
+                    "overrides": new.configs,
+                    **asked_by(context),
+                },
+            )
     except KafkaError as error:
         return CreatableTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message

@@ -16,9 +16,11 @@ Versions: v1 throttle time, v4 flexible, v5 error messages, v6 topic ids.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Final, NamedTuple
 
+from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import DELETE, DESCRIBE, TOPIC
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topics import TopicImage, within
@@ -30,6 +32,8 @@ from tidelog.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from tidelog.types import ZERO_UUID, Uuid
+
+logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_IDS: Final = 6
 FIRST_VERSION_WITH_DISABLED_CODE: Final = 3
@@ -135,6 +139,15 @@ async def _delete(
         deleted = await within(request.timeout_ms, work)
     except KafkaError as error:
         return _failed(name, topic_id, error)
+    logger.info(
+        "topic deleted",
+        extra={
+            "event": "topic-deleted",
+            "topic": name,
+            "partitions": len(deletion.image.partitions),
+            **asked_by(context),
+        },
+    )
     return DeletableTopicResult(name=name, topic_id=deleted.topic_id)
 
 

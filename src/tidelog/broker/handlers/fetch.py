@@ -48,6 +48,7 @@ from tidelog.broker.metadata_cache import current_leader, leader_endpoints
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.pending import Pending
+from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.fetch_metadata import FIRST_FETCH_WITH_TOPIC_IDS
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.log.segment.segment_walk import Walk
 
+FETCH: Final = int(ApiKey.FETCH)
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
@@ -145,6 +147,7 @@ class _Fetch:
         "_diverges",
         "_is_authorized",
         "_leader_ids",
+        "_outgoing",
         "_reads_committed",
         "_replica_id",
         "_selects_replicas",
@@ -176,6 +179,7 @@ class _Fetch:
             and self.broker.config["replica.selector.class"] == RACK_AWARE_SELECTOR
         )
         self._leader_ids: set[int] = set()  # of partitions that are not to be read here
+        self._outgoing: list[tuple[Partition, int]] = []  # what is read of which partition
         self.bytes_read = 0
         self.bytes_withheld = 0  # pieces of batches for which there is no room
         self._diverges = False  # a reader must hear that its log parts from the leader's
@@ -189,6 +193,7 @@ class _Fetch:
         self.failed = self._diverges = False
         self.partitions = []
         self.walks = []
+        self._outgoing = []
         budget = self._budget()
         rows: list[FetchedRow] = []
         unknown: list[FetchedRow] = []
@@ -206,6 +211,7 @@ class _Fetch:
             size_bytes = len(row.records)
             if size_bytes or budget < 0:
                 self.bytes_read += size_bytes
+                self._outgoing.append((partition, size_bytes))
                 budget = max(budget - size_bytes, 0)
             rows.append((wanted, row))
         if self.hosted < 0:
@@ -280,6 +286,7 @@ class _Fetch:
             )
         except KafkaError as error:
             self.failed = True
+            partition.traffic.failed_reads += 1
             return self._unreadable(topic, wanted.index, error.code)
         except WalkDue as due:
             self.walks.append(due.walk)
@@ -345,6 +352,10 @@ class _Fetch:
         return converted.map(lambda _: self.answer(rows))
 
     def answer(self, rows: list[FetchedRow]) -> FetchResponse:
+        for partition, size_bytes in self._outgoing:
+            partition.traffic.bytes_out += size_bytes
+        if self.failed or len(rows) > len(self.partitions):
+            self._count_errors(rows)
         response = self.plan.answer(rows)
         if self._leader_ids:
             response.node_endpoints = [
@@ -354,6 +365,12 @@ class _Fetch:
                 )
             ]
         return response
+
+    def _count_errors(self, rows: list[FetchedRow]) -> None:
+        metrics = self.broker.request_metrics.of(FETCH)
+        for _, row in rows:
+            if row.error_code:
+                metrics.failed(row.error_code)
 
     def _nearer_replica(
         self, partition: Partition, wanted: FetchedPartition

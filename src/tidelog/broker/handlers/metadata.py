@@ -27,10 +27,12 @@ id; v13 top-level error.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 from tidelog.acls import CLUSTER_NAME
+from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import (
     CLUSTER,
     CLUSTER_OPERATIONS,
@@ -55,6 +57,8 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tidelog.types import NO_LEADER, ZERO_UUID
+
+logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_CREATION_FLAG: Final = 4
 FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
@@ -148,9 +152,19 @@ async def _create_then_answer(
         if context.charge is not None:
             context.charge.note_mutations(context.broker.config.num_partitions)
         try:
-            await context.broker.topics.auto_create(name)
+            made = await context.broker.topics.auto_create(name)
         except KafkaError as error:
             refused[name] = error.code
+            continue
+        logger.info(
+            "topic created because a client asked about it",
+            extra={
+                "event": "topic-auto-created",
+                "topic": name,
+                "partitions": len(made.partitions),
+                **asked_by(context),
+            },
+        )
     return _response(context, request, _named_rows(context, request, request.topics or [], refused))
 
 

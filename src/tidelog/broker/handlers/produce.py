@@ -59,6 +59,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.log_validator import ValidBatch, must_be_one_batch
 from tidelog.log.partition_log import LogAppendInfo
 from tidelog.pending import Pending
+from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -94,6 +95,7 @@ Answer = ProduceResponse | CloseConnection | None
 Row = tuple[PartitionProduceResponse, Partition]
 
 ALL: Final = -1
+PRODUCE: Final = int(ApiKey.PRODUCE)
 NOT_BEGUN: Final = -1.0
 ROWS_AT_ONCE: Final = 20  # a request for more partitions looks at the time
 FIRST_VERSION_WITH_LEADERS: Final = 10
@@ -330,19 +332,19 @@ class _Append:
         if self.refusal is not None:
             return self._refused(topic, row, unknown, self.refusal)
         if unknown is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return _failed(index, KafkaError(unknown))
+            return self._failed(index, KafkaError(unknown))
         partition = self._broker.replicas.get(topic, index)
         if partition is None or not partition.is_leader:
             return self._not_led(topic, row, unknown, partition)
         if topic in INTERNAL_TOPICS and not self._session.may_append_to_internal_topics(
             self._client_id
         ):
-            return _failed(
+            return self._failed(
                 index,
                 KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients do not append to {topic}."),
             )
         if row.records is None:
-            return _failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
+            return self._failed(index, KafkaError(ErrorCode.INVALID_RECORD, "records are null"))
         if self.refused and partition.topic_partition in self.refused:
             return self._fail(topic, row, self.refused[partition.topic_partition], partition)
         if self.version < FIRST_VERSION_WITH_BATCHES and not holds_whole_batch(row.records):
@@ -354,7 +356,7 @@ class _Append:
             )
             if code is not None:
                 error = KafkaError(code, "A batch that was sent before this one was refused.")
-                return _failed(index, self._in_version(error))
+                return self._failed(index, self._in_version(error))
         config = partition.log.config
         if self._inflation is None and config.compression_type not in _PLAIN:
             self._inflation = InflationBudget.for_request(len(row.records))
@@ -394,6 +396,8 @@ class _Append:
         self, topic: str, row: PartitionProduceData, error: KafkaError, partition: Partition
     ) -> PartitionProduceResponse:
         failed = self._fail(topic, row, error, partition)
+        if error.code not in _WITHOUT_LOG_START:  # as Kafka counts them
+            partition.traffic.failed_appends += 1
         if error.code not in _WITHOUT_LOG_START and not isinstance(error, _BEFORE_THE_LOG):
             failed.log_start_offset = partition.log.log_start_offset
         return failed
@@ -464,7 +468,7 @@ class _Append:
         error = KafkaError(refusal)
         if refusal is ErrorCode.INVALID_REQUIRED_ACKS:
             if unknown is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                return _failed(row.index, KafkaError(unknown))
+                return self._failed(row.index, KafkaError(unknown))
             replicas = self._broker.replicas
             if replicas.get(topic, row.index) is None:
                 unknown = unknown or replicas.absent_error(topic, row.index)
@@ -501,7 +505,11 @@ class _Append:
     ) -> PartitionProduceResponse:
         producers = None if partition is None else partition.log.producers
         self._refused_sequences.note(topic, row.index, row.records, error.code, producers)
-        return _failed(row.index, self._in_version(error))
+        return self._failed(row.index, self._in_version(error))
+
+    def _failed(self, index: int, error: KafkaError) -> PartitionProduceResponse:
+        self._broker.request_metrics.of(PRODUCE).failed(error.code)
+        return _failed(index, error)
 
     def _in_version(self, error: KafkaError) -> KafkaError:
         """Old clients do not know KAFKA_STORAGE_ERROR and would not retry."""
@@ -692,6 +700,7 @@ class _CommitWait:
             if error is not None:
                 row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 row.error_message = str(error)
+                self._broker.request_metrics.of(PRODUCE).failed(row.error_code)
             self._one_done()
 
         self._broker.flusher.flush(partition.log, flushed)
@@ -699,6 +708,9 @@ class _CommitWait:
     def _one_done(self) -> None:
         self._remaining -= 1
         if not self._remaining:
+            for row, _, _ in self._append.uncommitted:
+                if row.error_code:
+                    self._broker.request_metrics.of(PRODUCE).failed(row.error_code)
             self._pending.complete(self._append.answer(self._response))
 
 

@@ -20,7 +20,9 @@ from tidelog.config.definition import (
 )
 
 NO_REPORTERS: Final = harmless("Java classes cannot be loaded here: no reporter runs.")
-NO_METRICS: Final = harmless("The broker keeps no Kafka metrics.")
+NO_METRICS: Final = harmless(
+    "Metrics are counters since the start and quantiles of the last minutes; see observability.md."
+)
 
 KEYS: Final = (
     Key(
@@ -169,11 +171,48 @@ KEYS: Final = (
         effect=harmless("Metrics of clients are not taken: PushTelemetry is not advertised."),
     ),
     Key(
+        "tidelog.health.loop.stall.ms",
+        INT,
+        30_000,
+        "/healthz fails once the broker's event loop has not turned for this long.",
+        valid=at_least(1_000),
+        importance=LOW,
+        internal=True,
+    ),
+    Key(
         "tidelog.loop.stall.warn.ms",
         INT,
         0,
         "Log a warning, with the code that was running, whenever something holds the broker's "
         "event loop for this long; 0 watches nothing.",
+        valid=at_least(0),
+        importance=LOW,
+        internal=True,
+    ),
+    Key(
+        "tidelog.metrics.listener",
+        STRING,
+        "",
+        "Where /metrics, /healthz and /readyz are served, for instance http://127.0.0.1:9308. Port "
+        "0 takes any free one. Everybody who reaches it may read it. Empty serves none of them.",
+        internal=True,
+    ),
+    Key(
+        "tidelog.metrics.series.max",
+        INT,
+        100_000,
+        "How many series of topics, partitions and groups a scrape may have. What is left out is "
+        "counted in tidelog_metrics_left_out.",
+        valid=at_least(0),
+        importance=LOW,
+        internal=True,
+    ),
+    Key(
+        "tidelog.slow.request.log.ms",
+        INT,
+        5_000,
+        "Log a request that took this long, other than Fetch, JoinGroup and SyncGroup, which wait "
+        "because the client asks for it; 0 logs none.",
         valid=at_least(0),
         importance=LOW,
         internal=True,

@@ -289,7 +289,10 @@ class ActiveController:
     async def _brokers_changed(self) -> None:
         changes = broker_changes.compare(self.context, await self._reader.brokers())
         if changes.gone or changes.come:
-            logger.info("brokers changed", extra={"gone": changes.gone, "come": [*changes.come]})
+            logger.info(
+                "brokers changed",
+                extra={"event": "brokers-changed", "gone": changes.gone, "come": [*changes.come]},
+            )
         if changes.gone:
             await self._decide(broker_changes.brokers_gone, changes.gone)
         if changes.come:

@@ -114,7 +114,7 @@ class ControllerEventManager:
             return
         _abandon(event, error)
         if isinstance(error, ControllerMoved):
-            logger.info("the controller has moved", extra={"event": event.name})
+            logger.info("the controller has moved", extra={"controller_event": event.name})
             error = await self._finished(self._controller_moved)
         if isinstance(error, asyncio.CancelledError | None):
             return

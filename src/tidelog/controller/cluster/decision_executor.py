@@ -102,7 +102,7 @@ class DecisionExecutor:
         for name in sorted(topics):
             await _remove_topic(self._store, name)
             self._context.remove_topic(name)
-            logger.info("topic deleted", extra={"topic": name})
+            logger.info("topic deleted", extra={"event": "topic-removed", "topic": name})
 
     async def refresh(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Reads the state of partitions again; those of which something else was known."""

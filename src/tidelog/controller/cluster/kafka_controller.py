@@ -156,7 +156,9 @@ class KafkaController:
 
     async def _on_controller_failover(self) -> None:
         registration = await self._register()
-        logger.info("elected controller", extra={"epoch": registration.epoch})
+        logger.info(
+            "elected controller", extra={"event": "controller-elected", "epoch": registration.epoch}
+        )
         self._epoch_version = registration.epoch_version
         self.active_id = self._broker_id
         begun = False
@@ -265,7 +267,10 @@ class KafkaController:
 
     def _resign(self) -> None:
         if self._active is not None:
-            logger.info("no longer the controller", extra={"epoch": self.epoch})
+            logger.info(
+                "no longer the controller",
+                extra={"event": "controller-resigned", "epoch": self.epoch},
+            )
             self._active.end()
             self._active = None
 

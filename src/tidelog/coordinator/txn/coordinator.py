@@ -360,7 +360,10 @@ class TransactionCoordinator:
                 extra={**details, "error": error.message},
             )
         else:
-            logger.info("aborted a transaction past its timeout", extra=details)
+            logger.info(
+                "aborted a transaction past its timeout",
+                extra={"event": "transaction-timed-out", **details},
+            )
 
     def remove_expired(self) -> None:
         """Forgets ids at rest that nobody has used for transactional.id.expiration.ms."""

@@ -172,7 +172,18 @@ class LogCleaner:
             cleaned = await self._in_thread(partial(cleaning.clean, group))
             self.manager.swap(begun, group, cleaned)
             await self._in_thread(cleaning.sync_folder)
-        logger.info(cleaning.stats.summary(cleaning.end_offset))
+        stats = cleaning.stats
+        logger.info(
+            stats.summary(cleaning.end_offset),
+            extra={
+                "event": "log-cleaned",
+                "partition": str(stats.topic_partition),
+                "from_offset": stats.first_dirty_offset,
+                "to_offset": cleaning.end_offset,
+                "bytes_before": stats.bytes_read,
+                "bytes_after": stats.bytes_written,
+            },
+        )
         if cleaning.stats.records_without_key:
             logger.warning(
                 "%d records of %s had no key and are gone",

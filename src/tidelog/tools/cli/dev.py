@@ -123,12 +123,13 @@ def _ask(data: Path, action: str, broker: int | None) -> int:
 
 
 def _ready_line(cluster: DevCluster) -> str:
-    connect = cluster.zookeeper_connect
+    connect, metrics = cluster.zookeeper_connect, ",".join(cluster.metrics_urls)
     pids = ",".join(f"{each.name.replace(' ', '-')}:{each.pid}" for each in cluster.servers)
     return (
         f"tidelog dev ready brokers={len(cluster.brokers)} "
         f"bootstrap.servers={cluster.bootstrap_servers} "
         + (f"zookeeper.connect={connect} " if connect else "")
+        + (f"metrics={metrics} " if metrics else "")
         + f"pids={pids}"
     )
 

@@ -4,6 +4,10 @@ r"""Structured logs on standard error, one line a record.
     json     {"time":"2026-11-15T09:30:00.123Z","level":"info","logger":"tidelog.log",...}
 
 What a caller passes as `extra` becomes a field of its own; a traceback is the field `exception`.
+
+A line with the field `event` tells of one of the events that docs/observability.md lists. A flood
+of one event is cut: LINES_MAX lines of it in WINDOW_S seconds are written, and the first one after
+that says in the field `suppressed` how many were not.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from typing import Final
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("logfmt", "json")
+WINDOW_S: Final = 10.0
+LINES_MAX: Final = 100  # of one event in a window
 
 # What every record has; anything else on it came in as `extra`.
 STANDARD_ATTRIBUTES: Final = frozenset(
@@ -25,6 +31,7 @@ STANDARD_ATTRIBUTES: Final = frozenset(
 
 def set_up_logging(format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(FloodFilter())
     handler.setFormatter(JsonFormatter() if format == "json" else LogfmtFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
@@ -40,6 +47,26 @@ def fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
             yield name, value
     if record.exc_info:
         yield "exception", logging.Formatter().formatException(record.exc_info)
+
+
+class FloodFilter(logging.Filter):
+    """Lets the first lines of an event in each window pass. Records of no event all pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._windows: dict[str, tuple[float, int]] = {}  # of each event: its begin, its lines
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = getattr(record, "event", None)
+        if event is None:
+            return True
+        began, count = self._windows.get(event, (record.created, 0))
+        if not 0 <= record.created - began < WINDOW_S:
+            if count > LINES_MAX:
+                record.suppressed = count - LINES_MAX
+            began, count = record.created, 0
+        self._windows[event] = (began, count + 1)
+        return count < LINES_MAX
 
 
 class LogfmtFormatter(logging.Formatter):

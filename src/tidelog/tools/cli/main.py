@@ -49,6 +49,8 @@ SECTIONS: Final = {
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
         "reassign": Lazy("reassign", "move replicas between brokers"),
         "elect": Lazy("elect", "elect leaders of partitions"),
+        "top": Lazy("top", "watch brokers, topics and groups: lag, rates and latencies"),
+        "generate": Lazy("generate", "a dashboard for Grafana, a configuration for Prometheus"),
     },
     "Files of a broker": {
         "dump-log": Lazy("dump_log", "show what is in segment, index and snapshot files"),

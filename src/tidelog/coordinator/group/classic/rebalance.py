@@ -93,7 +93,12 @@ class Rebalances:
     def remove(self, group: ClassicGroup, member: ClassicGroupMember, reason: str) -> None:
         logger.info(
             "member leaves its group",
-            extra={"group": group.group_id, "member": member.member_id, "reason": reason},
+            extra={
+                "event": "member-left",
+                "group": group.group_id,
+                "member": member.member_id,
+                "reason": reason,
+            },
         )
         group.remove(member.member_id)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
@@ -136,6 +141,7 @@ class Rebalances:
         logger.info(
             "group prepares to rebalance",
             extra={
+                "event": "rebalance-began",
                 "group": group.group_id,
                 "generation": group.generation_id,
                 "reason": reason,
@@ -198,6 +204,7 @@ class Rebalances:
         logger.info(
             "group has a new generation",
             extra={
+                "event": "rebalance-ended",
                 "group": group.group_id,
                 "generation": group.generation_id,
                 "members": len(group.members),

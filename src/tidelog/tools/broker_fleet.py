@@ -3,9 +3,9 @@
     DIR/broker-0/ ...   for each directory of log.dirs, that of each broker
     DIR/zookeeper/      where zookeeper.connect is not set: the coordination's files
 
-Broker i has the number i and, of each listener, the configured port plus i; port 0 becomes a free
-one, which it keeps when it is started again. All have one configuration and one rack. Internal
-topics have Kafka's replication, as far as there are brokers for it.
+Broker i has the number i and, of each listener and the metrics, the configured port plus i; port 0
+becomes a free one, which it keeps when it is started again. All have one configuration and one
+rack. Internal topics have Kafka's replication, as far as there are brokers for it.
 
 A broker that dies is started again, and so is the coordination: after a second, and after twice as
 long each time, up to a minute; one that has run for a minute begins with a second again. Everything
@@ -42,6 +42,7 @@ INTERNAL_FACTORS: Final = (
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
 )
+METRICS_KEY: Final = "tidelog.metrics.listener"
 INTERNAL_MIN_ISR: Final = "transaction.state.log.min.isr"
 READY: Final = re.compile(r"broker\.id=(\S+) cluster\.id=(\S+) listeners=(\S+)")
 
@@ -79,7 +80,9 @@ class Plan(NamedTuple):
 def plan_brokers(config: BrokerConfig, count: int) -> Plan:
     """Raises ConfigError for what cannot work with several brokers."""
     require_common_settings(config, count)
-    ports = _ports_of(config.listeners, count)
+    metrics = config.metrics_listener
+    own_names = [] if metrics is None else [metrics._replace(listener_name=METRICS_KEY)]
+    ports = _ports_of([*config.listeners, *own_names], count)
     advertised = config.originals.get("advertised.listeners")
     overrides = []
     for number in range(count):
@@ -100,6 +103,8 @@ def plan_brokers(config: BrokerConfig, count: int) -> Plan:
                 )
                 for endpoint in config.advertised_listeners
             )
+        if metrics is not None:
+            own[METRICS_KEY] = str(metrics._replace(port=ports[METRICS_KEY][number]))
         own.update(_replication(config, count))
         overrides.append(own)
     return Plan(tuple(overrides), config.log_dirs, not config["zookeeper.connect"])

@@ -59,6 +59,15 @@ def test_port_0_becomes_a_free_port_of_each(tmp_path: Path) -> None:
     assert "0" not in ports
 
 
+def test_each_broker_serves_its_metrics_on_a_port_of_its_own(tmp_path: Path) -> None:
+    settings = {"tidelog_metrics_listener": "http://127.0.0.1:9308"}
+    plan = plan_brokers(config_of(tmp_path, **settings), 2)
+    told = [BrokerConfig({**own, "zookeeper.connect": "zk:1"}) for own in plan.overrides]
+    assert [each.metrics_listener and each.metrics_listener.port for each in told] == [9308, 9309]
+    with pytest.raises(ConfigError, match="would share the port 9094"):
+        plan_brokers(config_of(tmp_path, tidelog_metrics_listener="http://127.0.0.1:9094"), 3)
+
+
 @pytest.mark.parametrize(("count", "factor", "min_isr"), [(1, 1, 1), (2, 2, 1), (3, 3, 2)])
 def test_internal_topics_have_as_many_replicas_as_there_are_brokers_for(
     tmp_path: Path, count: int, factor: int, min_isr: int

@@ -87,10 +87,11 @@ def test_the_server_does_not_outlive_a_killed_command(running: subprocess.Popen[
     ready_address(running)
     servers = family(running)
     running.kill()
-    for server in servers:
-        eventually(
-            lambda each=server: not each.is_running() or each.status() == psutil.STATUS_ZOMBIE
+    eventually(
+        lambda: all(
+            not each.is_running() or each.status() == psutil.STATUS_ZOMBIE for each in servers
         )
+    )
 
 
 def refused(

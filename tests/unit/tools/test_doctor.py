@@ -409,6 +409,23 @@ class TestCluster:
             "replication-factor",
         ]
 
+    @pytest.mark.parametrize(
+        ("listener", "is_taken"),
+        [
+            ("PLAINTEXT://127.0.0.1:9093", False),
+            ("PLAINTEXT://127.0.0.1:0", False),
+            ("PLAINTEXT://127.0.0.1:9999", True),
+            ("PLAINTEXT://127.0.0.2:9093", True),
+        ],
+    )
+    def test_a_number_that_a_broker_elsewhere_has(
+        self, data: Path, listener: str, is_taken: bool
+    ) -> None:
+        (data / "meta.properties").unlink()
+        config = settings_of(data, broker_id="1", listeners=listener)
+        found = names(check_membership(self.THREE, config))
+        assert found == (["broker-id-taken"] if is_taken else [])
+
 
 def test_a_cluster_that_does_not_answer_is_not_called_healthy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -194,17 +194,17 @@ def check_membership(found: ClusterDescription, config: BrokerConfig) -> Iterato
                 f"{found.cluster_id}",
                 "correct log.dirs, zookeeper.connect or --bootstrap",
             )
-    own = {(each.host, each.port) for each in config.advertised_listeners}
-    ports = {port for _, port in own}
+    own = config.advertised_listeners
     for node in found.nodes:
-        if config.broker_id_is_set and node.id == config.broker_id and node.port not in ports | {0}:
-            if 0 in ports:
-                continue
+        is_this_one = any(
+            each.host in ("", node.host) and each.port in (0, node.port) for each in own
+        )
+        if config.broker_id_is_set and node.id == config.broker_id and not is_this_one:
             yield error(
                 "broker-id-taken",
                 f"broker.id={node.id}",
                 f"a broker at {node.host}:{node.port} has this number, and this configuration "
-                f"listens at {', '.join(f'{host}:{port}' for host, port in sorted(own))}",
+                f"advertises {', '.join(map(str, own))}",
                 "give this broker another broker.id, and a directory of its own",
             )
     for factor in FACTORS:

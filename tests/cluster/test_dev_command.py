@@ -38,7 +38,7 @@ def test_a_cluster_in_one_command_serves_and_stops_cleanly(tmp_path: Path) -> No
                 assert [broker.rack for broker in metadata(client, []).brokers] == ["shelf"] * 3
         assert produced(bootstrap)
         pages = [scraped(url) for url in line.split("metrics=")[1].split()[0].split(",")]
-        active = "kafka_controller_kafkacontroller_activecontrollercount 1"
+        active = "\nkafka_controller_kafkacontroller_activecontrollercount 1\n"
         assert sum(active in page for page in pages) == 1
         assert all("kafka_brokers 3\n" in page for page in pages)
         led = 'kafka_topic_partition_replicas{topic="t",partition="0"} 3'

@@ -241,7 +241,7 @@ class Node:
             timer=self._cluster.clock,
             config=self._cluster.broker_config,
             topics=SimpleNamespace(by_id={TOPIC_ID: SimpleNamespace(name=TOPIC_PARTITION.topic)}),
-            replicas=SimpleNamespace(leader=self._leader),
+            replicas=SimpleNamespace(leader=self._leader, replication_bytes_out=0),
         )
         context = SimpleNamespace(broker=broker, connection=link, api_version=version)
         cluster = SimpleNamespace(host=self.host, follower_sessions=self.sessions)

@@ -209,6 +209,7 @@ def cluster_rows() -> Iterator[Row]:
         needed = (cluster(operation),)
         yield Row(key.WRITE_TXN_MARKERS, 1, {"markers": [marker]}, needed, title=operation)
     yield Row(key.DESCRIBE_LOG_DIRS, 4, {"topics": None}, (cluster("DESCRIBE"),))
+    yield Row(key.LIST_CONFIG_RESOURCES, 1, {}, (cluster("DESCRIBE_CONFIGS"),))
     moved = of(key.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirTopic", name="t", partitions=[0])
     to = of(key.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDir", path="/no", topics=[moved])
     yield Row(key.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": [to]}, (cluster("ALTER"),))

@@ -296,6 +296,7 @@ class ConsumerGroupMembership:
         logger.info(
             "members leave their group",
             extra={
+                "event": "members-left",
                 "group": group.group_id,
                 "members": ",".join(member.member_id for member in leaving),
                 "reason": reason,

@@ -140,3 +140,11 @@ def test_every_metric_of_the_dashboard_is_told(served: BrokerProcess) -> None:
     }
     assert len(named) > 20
     assert named <= told
+
+
+def test_metrics_that_everybody_can_reach_are_warned_of(
+    served: BrokerProcess, start_broker: StartBroker
+) -> None:
+    assert "WARNING" not in served.log_text()
+    loud = start_broker({"tidelog.metrics.listener": "http://0.0.0.0:0"}, name="loud")
+    assert "whoever can reach it can read the names and rates" in loud.log_text()

@@ -128,7 +128,7 @@ def test_a_directory_in_use_is_told(tmp_path: Path) -> None:
         complaint = refused("--port", free_port(), "--data", tmp_path, "--java")
         of_the_other_kind = refused("--port", free_port(), "--data", tmp_path)
     assert complaint == f"tidelog: error: {tmp_path} is in use by another ZooKeeper\n"
-    assert "has the data of Apache ZooKeeper: add --java" in of_the_other_kind
+    assert "has the data of Apache ZooKeeper: serve it with" in of_the_other_kind
 
 
 def test_a_directory_of_the_server_without_java_is_its_own(tmp_path: Path) -> None:

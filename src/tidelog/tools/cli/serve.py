@@ -105,12 +105,15 @@ def command(
         names = ", ".join(variable.name for variable in environment)
         logging.getLogger(__name__).info("settings from the environment: %s", names)
     for endpoint in loaded.open_to_everybody():
-        print(
-            f"tidelog: WARNING: {endpoint} is not on the loopback interface and does not ask who "
-            "its clients are: whoever can reach it can read, write and delete everything. See "
-            "docs/security.md",
-            file=sys.stderr,
-            flush=True,
+        _warn(
+            f"{endpoint} is not on the loopback interface and does not ask who its clients are: "
+            "whoever can reach it can read, write and delete everything. See docs/security.md"
+        )
+    metrics = loaded.metrics_listener
+    if metrics is not None and not metrics.is_loopback:
+        _warn(
+            f"tidelog.metrics.listener {metrics} is not on the loopback interface: whoever can "
+            "reach it can read the names and rates of all topics and groups"
         )
 
     if brokers is not None:
@@ -122,6 +125,10 @@ def command(
     from tidelog.broker.process import run as run_broker
 
     return run_broker(loaded)
+
+
+def _warn(text: str) -> None:
+    print(f"tidelog: WARNING: {text}", file=sys.stderr, flush=True)
 
 
 def _supervise(

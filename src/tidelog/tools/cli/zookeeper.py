@@ -132,7 +132,8 @@ def _require_not_of(other: str, data: Path) -> None:
     """Neither server reads the other's files; it would seem that everything is lost."""
     if other == JAVA and (data / "version-2").exists():
         raise StartupError(
-            f"{data} has the data of Apache ZooKeeper: add --java, or another --data"
+            f"{data} has the data of Apache ZooKeeper: serve it with `tidelog zookeeper --java`, "
+            "or choose another --data"
         )
     if other == OURS and (data / JOURNAL_NAME).exists():
         raise StartupError(f"{data} has the data of a server without --java: choose another --data")

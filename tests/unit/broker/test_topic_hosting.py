@@ -184,7 +184,7 @@ async def test_a_stop_waits_for_the_partitions_that_are_being_made(tmp_path: Pat
     async with handler_stage(tmp_path) as stage:
         creation = asyncio.ensure_future(create(stage))
         await until_some_are_hosted(stage)
-    assert creation.done()
+    assert await creation == ErrorCode.NONE
     async with handler_stage(tmp_path) as stage:
         assert len(stage.broker.replicas) == MANY
 

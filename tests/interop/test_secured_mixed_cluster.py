@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from bench.cluster import KafkaOverZooKeeper
 from bench.peers import ApacheKafka
@@ -52,6 +55,7 @@ def test_nothing_is_lost_when_leaders_and_controller_change_over(
         for number in OURS:
             cluster.brokers[number].restart()
             cluster.wait_for_full_isr(["t"], WITHIN_S)
+        make_kafka_controller(cluster)
         eventually(lambda: cluster.controller_id() == THEIRS, WITHIN_S)
         third.stop()
         third.spawn()
@@ -63,3 +67,20 @@ def test_nothing_is_lost_when_leaders_and_controller_change_over(
     finally:
         cluster.close()
         third.discard()
+
+
+def make_kafka_controller(cluster: ClusterProcess) -> None:
+    """Ours are faster in an election, so they stand still during this one."""
+    zookeeper = KazooClient(f"127.0.0.1:{cluster.zookeeper.port}")
+    zookeeper.start()
+    pids = [broker.pid for broker in cluster.brokers.values()]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        zookeeper.delete("/controller")
+        eventually(lambda: zookeeper.exists("/controller") is not None, WITHIN_S)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        zookeeper.stop()
+        zookeeper.close()

@@ -16,6 +16,7 @@ A stop goes broker by broker, so that each can hand its partitions over to the r
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,8 +82,10 @@ def plan_brokers(config: BrokerConfig, count: int) -> Plan:
     """Raises ConfigError for what cannot work with several brokers."""
     require_common_settings(config, count)
     metrics = config.metrics_listener
-    own_names = [] if metrics is None else [metrics._replace(listener_name=METRICS_KEY)]
-    ports = _ports_of([*config.listeners, *own_names], count)
+    endpoints = list(config.listeners)
+    if metrics is not None:
+        endpoints.append(metrics._replace(listener_name=METRICS_KEY))
+    ports = _ports_of(endpoints, count)
     advertised = config.originals.get("advertised.listeners")
     overrides = []
     for number in range(count):
@@ -183,7 +186,7 @@ class BrokerFleet:
             (port,) = free_ports(0, 1)
             directory = plan.roots[0] / "zookeeper"
             self.coordination = ChildCoordination(
-                directory, port, options, partial(labelled, "process", '"zookeeper"')
+                directory, port, options, partial(labelled, "process", "zookeeper")
             )
             extra["zookeeper.connect"] = self.coordination.address
         self.brokers = [
@@ -192,7 +195,7 @@ class BrokerFleet:
                 own["listeners"],
                 {**settings, **own, **extra},
                 options,
-                partial(labelled, "broker", str(number)),
+                partial(labelled, "broker", number),
             )
             for number, own in enumerate(plan.overrides)
         ]
@@ -260,12 +263,12 @@ class BrokerFleet:
         return codes
 
 
-def labelled_logfmt(key: str, value: str, line: str) -> str:
-    return f"{key}={value.strip(chr(34))} {line}"
+def labelled_logfmt(key: str, value: str | int, line: str) -> str:
+    return f"{key}={value} {line}"
 
 
-def labelled_json(key: str, value: str, line: str) -> str:
+def labelled_json(key: str, value: str | int, line: str) -> str:
     """Lines that are no objects, such as a traceback, stay as they are."""
     if not line.startswith("{"):
         return line
-    return f'{{"{key}":{value},{line[1:]}'
+    return f'{{"{key}":{json.dumps(value)},{line[1:]}'

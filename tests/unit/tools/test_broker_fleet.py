@@ -164,8 +164,8 @@ def test_a_broker_that_ended_starts_again_when_its_pause_is_over(tmp_path: Path)
 
 
 def test_json_lines_name_their_broker_and_stay_json() -> None:
-    assert json.loads(labelled_json("broker", "3", '{"level":"info"}\n')) == {
+    assert json.loads(labelled_json("broker", 3, '{"level":"info"}\n')) == {
         "broker": 3,
         "level": "info",
     }
-    assert labelled_json("broker", "3", "Traceback\n") == "Traceback\n"
+    assert labelled_json("broker", 3, "Traceback\n") == "Traceback\n"

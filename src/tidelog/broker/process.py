@@ -20,6 +20,7 @@ from typing import Final
 from tidelog.broker.log_dir_failure_handler import exit_anyway
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
+from tidelog.event_loop import new_loop
 from tidelog.service_notification import ServiceNotification
 from tidelog.stop_signals import stop_signals
 
@@ -49,14 +50,6 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
     for number in hung_up:
         signal.signal(number, signal.SIG_IGN)
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:

@@ -89,7 +89,7 @@ class _InProcess:
     """A broker on a thread of this process, steered by calls."""
 
     def __init__(self, overrides: Mapping[str, str]) -> None:
-        from tidelog.broker.process import new_loop
+        from tidelog.event_loop import new_loop
         from tidelog.testing.test_server import TestedBroker
 
         self._loop = new_loop()

@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Any
 
-from tidelog.broker.process import new_loop
+from tidelog.event_loop import new_loop
 from tidelog.testing.control import ControlListener
 from tidelog.testing.test_server import TestedBroker
 from tidelog.tools.cli.logging_setup import set_up_logging

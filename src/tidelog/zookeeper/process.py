@@ -12,27 +12,20 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from tidelog.event_loop import new_loop
 from tidelog.stop_signals import stop_signals
 from tidelog.zookeeper.server import EmbeddedZooKeeper
 
 
 def run(directory: Path, host: str, port: int) -> int:
     """Serve until a signal; the exit code."""
-    loop = _new_loop()
+    loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(directory, host, port, loop))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 async def _serve(directory: Path, host: str, port: int, loop: asyncio.AbstractEventLoop) -> int:

@@ -17,6 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from tidelog.client.errors import IllegalState, RequestTimedOut
+from tidelog.event_loop import new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -66,7 +67,7 @@ class LoopThread:
     _making: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        self.loop = _new_loop()
+        self.loop = new_loop()
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=self._run_loop, name="tidelog-client", daemon=True)
         self._thread.start()
@@ -127,15 +128,6 @@ class LoopThread:
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 os.register_at_fork(after_in_child=LoopThread.forget_parents)

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -271,8 +271,21 @@ SHUFFLED = (
 )
 
 
+# Kafka prints these rows in the order of a hash map, which changes with the topic's name.
+ROWS_IN_ANY_ORDER = (f"{GROUP} --describe",)
+
+
 def shuffled(said: Said) -> tuple[int, list[str]]:
     return said.exit_code, sorted("".join(said.lines).replace(" ", ""))
+
+
+def compared_by(command: str) -> Callable[[Said], object]:
+    """What of a tool's words must be equal for this command."""
+    if any(flag in command for flag in SHUFFLED):
+        return shuffled
+    if command.startswith(ROWS_IN_ANY_ORDER):
+        return lambda said: (said.exit_code, sorted(said.lines))
+    return lambda said: said
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
@@ -281,11 +294,8 @@ def test_both_tools_say_the_same(tellers: tuple[Teller, Teller], story: list[str
     different = []
     for command in story:
         expected, found = theirs.tells(command), ours.tells(command)
-        if any(flag in command for flag in SHUFFLED):
-            is_same = shuffled(expected) == shuffled(found)
-        else:
-            is_same = expected == found
-        if not is_same:
+        words = compared_by(command)
+        if words(expected) != words(found):
             different.append((command, expected, found))
     assert different == []
 

@@ -44,6 +44,8 @@ MODULES: Final = frozenset(
         "broker.observation.request_metrics",
         "broker.offset_rows",
         "broker.refused_sequences",
+        "broker.security.authorizer",
+        "broker.security.request_authorizer",
         "clock",
         "coordinator.deadline",
         "coordinator.group.coordinator",

@@ -133,7 +133,7 @@ def test_a_client_is_held_to_its_share_of_time(start_broker: StartBroker) -> Non
         set_quota(broker, EVERYBODY, request_percentage=1)
         asked_in(2)
         held = asked_in(4)
-    assert max(throttles) == 1000, "never longer than a sample"
+    assert 0 < max(throttles) <= 1000, "never longer than a sample"
     assert held / 4 < free / 2 / 3
 
 

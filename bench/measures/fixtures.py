@@ -8,9 +8,9 @@ is that of all its processes, without what they share (PSS).
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +25,7 @@ from bench.table import Figure, Report
 from bench.wire import ProduceAnswer, record_batch
 from tidelog.client import Consumer
 from tidelog.testing import Broker
+from tidelog.testing.broker import Snapshot
 
 TITLE = "fixtures"
 TOPIC = "bench-fixtures"
@@ -53,7 +54,7 @@ def run(arena: Arena) -> Report:
                 Sample(_first_ack(in_process=False)),
                 Sample(_first_ack(in_process=True)),
                 *(Sample(found) for found in _steered()),
-                *(Sample(found) for found in _dev(arena, arena.data_dir(tidelog))),
+                *(Sample(found) for found in _dev(arena.data_dir(tidelog))),
             ]
             for _ in range(arena.size.rounds)
         ]
@@ -78,9 +79,7 @@ def _write(broker: Broker, batch: bytes, times: int) -> None:
     produce = wire.produce_request(TOPIC, 0, batch)
     layout = ProduceAnswer.for_topic(TOPIC)
     with RawClient(int(broker.bootstrap_servers.rpartition(":")[2]), timeout_s=10) as client:
-        while not wire.led_partitions(
-            client.ask(wire.metadata_request([TOPIC], auto_create=True))
-        ):
+        while not wire.led_partitions(client.ask(wire.metadata_request([TOPIC], auto_create=True))):
             time.sleep(0.001)
         for _ in range(times):
             layout.base_offset(client.ask(produce))
@@ -91,25 +90,25 @@ def _steered() -> tuple[float, float, float]:
     batch = record_batch(RECORD_BYTES, 10).data
     with Broker() as broker:
         _write(broker, batch, SNAPSHOT_BYTES // len(batch))
-        group_ms = _ms(lambda: _read_in_group(broker))
-        started = time.perf_counter()
-        snapshot = broker.snapshot()
-        snapshot_ms = (time.perf_counter() - started) * 1000
-        return group_ms, snapshot_ms, _ms(lambda: broker.restore(snapshot))
+        group_ms = _ms_of_a_group(broker)
+        taken: list[Snapshot] = []
+        snapshot_ms = _ms(lambda: taken.append(broker.snapshot()))
+        return group_ms, snapshot_ms, _ms(lambda: broker.restore(taken[0]))
 
 
-def _read_in_group(broker: Broker) -> None:
+def _ms_of_a_group(broker: Broker) -> float:
+    """Leaving the group does not count."""
     config = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": TOPIC,
         "auto.offset.reset": "earliest",
     }
-    consumer = Consumer(config)
-    consumer.subscribe([TOPIC])
-    while not consumer.poll(0.1):
-        pass
-    # What is measured ends here; leaving the group is not a part of it.
-    consumer.close()
+    started = time.perf_counter()
+    with Consumer(config) as consumer:
+        consumer.subscribe([TOPIC])
+        while not consumer.poll(0.1):
+            pass
+        return (time.perf_counter() - started) * 1000
 
 
 def _ms(work: Callable[[], object]) -> float:
@@ -118,13 +117,14 @@ def _ms(work: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def _dev(arena: Arena, directory: Path) -> tuple[float, float]:
-    """Seconds until all brokers of a `tidelog dev` are ready, and megabytes of all its processes."""
-    tidelog = arena.tidelog
-    assert tidelog is not None
+def _dev(directory: Path) -> tuple[float, float]:
+    """Seconds until all brokers are ready, and megabytes of all processes."""
     started = time.perf_counter()
     process = subprocess.Popen(
-        [tidelog.command_path, "dev", "-n", str(DEV_BROKERS), "--data", str(directory)],
+        [
+            str(Path(sys.executable).with_name("tidelog")),
+            *("dev", "-n", str(DEV_BROKERS), "--data", str(directory), "--port", "0"),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -133,7 +133,10 @@ def _dev(arena: Arena, directory: Path) -> tuple[float, float]:
     )
     try:
         ready_s = _until_ready(process, started)
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        family = [
+            psutil.Process(process.pid),
+            *psutil.Process(process.pid).children(recursive=True),
+        ]
         return ready_s, sum(each.memory_full_info().pss for each in family) / 1e6
     finally:
         os.killpg(process.pid, signal.SIGTERM)
@@ -145,6 +148,6 @@ def _until_ready(process: subprocess.Popen[str], started: float) -> float:
     said = ""
     for line in process.stdout:
         said += line
-        if re.search(r"bootstrap", line):
+        if line.startswith("tidelog dev ready"):
             return time.perf_counter() - started
     raise BrokerFailed(f"tidelog dev ended before it was ready:\n{said}")

@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # of pytest; its tests wait more than they compute, so more than the processors of a small machine
 JOBS ?= 3
 
-.PHONY: interop spark setup compile run test check fmt bench generate clean release
+.PHONY: interop spark setup compile run test check fmt bench docs generate clean release
 
 setup: $(VENV)/.installed
 
@@ -49,6 +49,11 @@ fmt: setup
 generate: setup
 	$(BIN)/python -m tidelog.protocol.generator
 	$(BIN)/python -m tidelog.config.reference
+
+# the documentation as a site in build/site; fails if a link is broken
+docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python packaging/site.py
 
 # sdist and wheels in dist/, built and checked; uploads nothing
 release: setup

@@ -43,6 +43,7 @@ MEASURES = (
     "clients",
     "stalls",
     "start",
+    "fixtures",
     "memory",
     "recovery",
     "compaction",

@@ -24,7 +24,17 @@ from typing import Final
 
 # Compiled modules import nothing of these but each other.
 APART: Final = frozenset(
-    {"__pycache__", "client", "demo", "generation", "messages", "pipeline", "spark", "tools"}
+    {
+        "__pycache__",
+        "client",
+        "demo",
+        "generation",
+        "messages",
+        "pipeline",
+        "spark",
+        "testing",
+        "tools",
+    }
 )
 PURE: Final = ("1", "modules")
 MODULES: Final = frozenset(

@@ -157,6 +157,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     reader.ends()
 
 
+# Pages whose programs are run between their commands.
+WITH_PROGRAMS = {"docs/tutorial.md"}
 # Pages whose commands only make sense all together, and the test that types them.
 TYPED_ELSEWHERE = {"examples/README.md": "tests/integration/spark/test_examples.py"}
 WITH_COMMANDS = [
@@ -174,6 +176,9 @@ def test_the_commands_of_a_page_work_in_their_order(document: Path, reader: Read
     for block in blocks(document):
         if block.language == "properties" and NAMED_FILE.match(block.text):
             reader.writes(block.text)
+        if block.language == "python" and name_of(document) in WITH_PROGRAMS:
+            printed = reader.types(f"python - <<'END'\n{block.text}END")
+            assert reader.exit_code == 0, f"{block.place}:\n{printed}"
         if block.language not in {"sh", "console"}:
             continue
         for command, expected in block.session:

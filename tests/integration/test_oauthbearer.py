@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import StartBroker
+from tests.support import secured_clients
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.oauth_provider import (
@@ -27,12 +27,11 @@ from tests.support.oauth_provider import (
 )
 from tests.support.raw_client import ClosedByBroker, RawClient
 from tests.support.sasl_broker import SaslBroker
+from tests.support.secured_clients import VALUES
 from tidelog.client import (
     Admin,
     AuthenticationFailed,
     ClientError,
-    Consumer,
-    NewTopic,
     Producer,
 )
 from tidelog.config.jaas import OAUTH_MODULE
@@ -45,7 +44,6 @@ from tidelog.protocol.messages.sasl_authenticate import (
 )
 from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-VALUES = [f"record {number}".encode() for number in range(20)]
 LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
     "sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -102,121 +100,90 @@ def with_token(broker: SaslBroker, token: str) -> dict[str, Any]:
     }
 
 
-def until_found(found: list[Any], more: Callable[[], list[Any]]) -> None:
-    def has_all() -> bool:
-        found.extend(more())
-        return len(found) >= len(VALUES)
+def librdkafka_settings(broker: SaslBroker) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "OAUTHBEARER",
+    }
 
-    eventually(has_all)
+
+def oidc_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
+    return {
+        **librdkafka_settings(broker),
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": CLIENT_ID,
+        "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.oauthbearer.extensions": "traceId=7",
+    }
+
+
+def callback_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
+    def token(_: str) -> tuple[str, float]:
+        return provider.token("alice"), time.time() + 3600
+
+    return {**librdkafka_settings(broker), "oauth_cb": token}
+
+
+def python_settings(broker: SaslBroker, tokens: object) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": tokens,
+    }
+
+
+def kafka_python_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return provider.token("alice")
+
+    return python_settings(broker, Tokens())
+
+
+def aiokafka_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return provider.token("alice")
+
+    return python_settings(broker, Tokens())
 
 
 class TestClients:
-    def test_tidelogs_own(
+    @pytest.mark.parametrize(
+        ("client", "settings_of"),
+        [
+            (secured_clients.confluent_kafka, oidc_settings),
+            (secured_clients.confluent_kafka, callback_settings),
+            (secured_clients.kafka_python, kafka_python_settings),
+            (secured_clients.aiokafka, aiokafka_settings),
+        ],
+        ids=["confluent-kafka-oidc", "confluent-kafka-oauth_cb", "kafka-python", "aiokafka"],
+    )
+    def test_each_writes_and_reads(
+        self,
+        broker: SaslBroker,
+        provider: OAuthProvider,
+        topic_name: str,
+        client: Any,
+        settings_of: Any,
+    ) -> None:
+        assert client(settings_of(broker, provider), topic_name) == VALUES
+
+    def test_tidelogs_own_asks_for_one_token_each(
         self, broker: SaslBroker, provider: OAuthProvider, topic_name: str
     ) -> None:
         before = len(provider.asked_for_tokens)
-        with Admin(login(broker, provider)) as admin:
-            admin.create_topics([NewTopic(topic_name)])[topic_name].get()
-        with Producer(login(broker, provider)) as producer:
-            for value in VALUES:
-                producer.send(topic_name, value=value)
-            producer.flush()
-        config = login(broker, provider, group_id=topic_name, auto_offset_reset="earliest")
-        found: list[Any] = []
-        with Consumer(config) as consumer:
-            consumer.subscribe([topic_name])
-            until_found(found, lambda: list(consumer.poll(1.0)))
-        assert [record.value for record in found] == VALUES
+        assert secured_clients.tidelog(login(broker, provider), topic_name) == VALUES
         asked = provider.asked_for_tokens[before:]
         assert len(asked) == 3  # one for each client, whatever the number of its connections
         assert asked[0] == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
-
-    @pytest.mark.parametrize("method", ["oidc", "oauth_cb"])
-    def test_confluent_kafka(
-        self, broker: SaslBroker, provider: OAuthProvider, topic_name: str, method: str
-    ) -> None:
-        import confluent_kafka as ck
-
-        config: dict[str, Any] = {
-            "bootstrap.servers": broker.bootstrap,
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanism": "OAUTHBEARER",
-        }
-        if method == "oidc":
-            config |= {
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": CLIENT_ID,
-                "sasl.oauthbearer.client.secret": CLIENT_SECRET,
-                "sasl.oauthbearer.token.endpoint.url": provider.token_url,
-                "sasl.oauthbearer.extensions": "traceId=7",
-            }
-        else:
-            config["oauth_cb"] = lambda _: (provider.token("alice"), time.time() + 3600)
-        producer = ck.Producer(config)
-        for value in VALUES:
-            producer.produce(topic_name, value)
-        assert producer.flush(60) == 0
-        consumer = ck.Consumer({**config, "group.id": topic_name, "auto.offset.reset": "earliest"})
-        consumer.subscribe([topic_name])
-        found: list[Any] = []
-        try:
-            until_found(found, lambda: list(consumer.consume(20, 1.0)))
-        finally:
-            consumer.close()
-        assert [record.value() for record in found] == VALUES
-
-    def test_kafka_python(
-        self, broker: SaslBroker, provider: OAuthProvider, topic_name: str
-    ) -> None:
-        from kafka import KafkaConsumer, KafkaProducer
-        from kafka.net.sasl.oauth import AbstractTokenProvider
-
-        class Tokens(AbstractTokenProvider):  # type: ignore[misc]
-            def token(self) -> str:
-                return provider.token("alice")
-
-        config = {
-            "bootstrap_servers": broker.bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauth_token_provider": Tokens(),
-        }
-        producer = KafkaProducer(**config)
-        for value in VALUES:
-            producer.send(topic_name, value)
-        producer.flush()
-        producer.close()
-        consumer = KafkaConsumer(
-            topic_name, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **config
-        )
-        found = [next(consumer).value for _ in VALUES]
-        consumer.close()
-        assert found == VALUES
-
-    def test_aiokafka(self, broker: SaslBroker, provider: OAuthProvider, topic_name: str) -> None:
-        from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-        from aiokafka.abc import AbstractTokenProvider
-
-        class Tokens(AbstractTokenProvider):  # type: ignore[misc]
-            async def token(self) -> str:
-                return provider.token("alice")
-
-        async def story() -> list[Any]:
-            config = {
-                "bootstrap_servers": broker.bootstrap,
-                "security_protocol": "SASL_PLAINTEXT",
-                "sasl_mechanism": "OAUTHBEARER",
-                "sasl_oauth_token_provider": Tokens(),
-            }
-            async with AIOKafkaProducer(**config) as producer:
-                for value in VALUES:
-                    await producer.send_and_wait(topic_name, value)
-            async with AIOKafkaConsumer(
-                topic_name, auto_offset_reset="earliest", **config
-            ) as consumer:
-                return [(await consumer.getone()).value for _ in VALUES]
-
-        assert asyncio.run(asyncio.wait_for(story(), 120)) == VALUES
 
     def test_a_token_in_a_file(
         self, broker: SaslBroker, provider: OAuthProvider, tmp_path: Path
@@ -384,9 +351,7 @@ class TestSessions:
             failures: list[Any] = []
             theirs = ck.Producer(
                 {
-                    "bootstrap.servers": broker.bootstrap,
-                    "security.protocol": "sasl_plaintext",
-                    "sasl.mechanism": "OAUTHBEARER",
+                    **librdkafka_settings(broker),
                     "oauth_cb": lambda _: (provider.token("alice", exp=60), time.time() + 60),
                 }
             )

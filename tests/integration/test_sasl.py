@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import StartBroker
+from tests.support import secured_clients
 from tests.support.eventually import eventually
 from tests.support.raw_client import ClosedByBroker, RawClient, api_versions
 from tests.support.sasl_broker import (
@@ -23,12 +23,12 @@ from tests.support.sasl_broker import (
     SaslBroker,
     start_sasl_broker,
 )
+from tests.support.secured_clients import VALUES
 from tidelog.client import (
     Admin,
     AuthenticationFailed,
     ClientError,
     Consumer,
-    NewTopic,
     Producer,
     ScramDeletion,
     ScramMechanism,
@@ -46,7 +46,6 @@ from tidelog.sasl.scram import ScramClient
 from tidelog.types import TopicPartition
 
 EACH_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS)
-VALUES = [f"record {number}".encode() for number in range(20)]
 
 
 @pytest.fixture(scope="module")
@@ -69,122 +68,54 @@ def broker(_directory: Path) -> Iterator[SaslBroker]:
     assert not started[0].long_stalls()
 
 
-def until_found(found: list[Any], more: Callable[[], list[Any]]) -> None:
-    def has_all() -> bool:
-        found.extend(more())
-        return len(found) >= len(VALUES)
+def java_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
+    return broker.config(mechanism)
 
-    eventually(has_all)
+
+def librdkafka_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": mechanism,
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+
+
+def python_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
 
 
 class TestClients:
     """Produce, consume and administer with each mechanism."""
 
     @EACH_MECHANISM
-    def test_tidelogs_own(self, broker: SaslBroker, topic_name: str, mechanism: str) -> None:
-        with Admin(broker.config(mechanism)) as admin:
-            admin.create_topics([NewTopic(topic_name)])[topic_name].get()
-        with Producer(broker.config(mechanism)) as producer:
-            for value in VALUES:
-                producer.send(topic_name, value=value)
-            producer.flush()
-        config = broker.config(mechanism, group_id=topic_name, auto_offset_reset="earliest")
-        found: list[bytes | None] = []
-        with Consumer(config) as consumer:
-            consumer.subscribe([topic_name])
-            until_found(found, lambda: [record.value for record in consumer.poll(1.0)])
-        assert found == VALUES
-
-    @EACH_MECHANISM
-    def test_confluent_kafka(self, broker: SaslBroker, topic_name: str, mechanism: str) -> None:
-        import confluent_kafka as ck
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.admin import NewTopic as CkNewTopic
-
-        config: dict[str, Any] = {
-            "bootstrap.servers": broker.bootstrap,
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanism": mechanism,
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
-        admin = AdminClient(config)
-        admin.create_topics([CkNewTopic(topic_name, 1)])[topic_name].result(60)
-        producer = ck.Producer(config)
-        for value in VALUES:
-            producer.produce(topic_name, value)
-        assert producer.flush(60) == 0
-        consumer = ck.Consumer({**config, "group.id": topic_name, "auto.offset.reset": "earliest"})
-        consumer.subscribe([topic_name])
-        found: list[Any] = []
-        try:
-            until_found(found, lambda: [each.value() for each in consumer.consume(20, 1.0)])
-        finally:
-            consumer.close()
-        assert found == VALUES
-
-    @EACH_MECHANISM
-    def test_kafka_python(self, broker: SaslBroker, topic_name: str, mechanism: str) -> None:
-        from kafka import KafkaConsumer, KafkaProducer
-        from kafka.admin import KafkaAdminClient
-        from kafka.admin import NewTopic as KpNewTopic
-
-        config = {
-            "bootstrap_servers": broker.bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": PASSWORD,
-        }
-        admin = KafkaAdminClient(**config)
-        admin.create_topics([KpNewTopic(topic_name, 1, 1)])
-        admin.close()
-        producer = KafkaProducer(**config)
-        for value in VALUES:
-            producer.send(topic_name, value)
-        producer.flush()
-        producer.close()
-        consumer = KafkaConsumer(
-            topic_name, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **config
-        )
-        found = [next(consumer).value for _ in VALUES]
-        consumer.close()
-        assert found == VALUES
-
-    @EACH_MECHANISM
-    def test_aiokafka(self, broker: SaslBroker, topic_name: str, mechanism: str) -> None:
-        from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-
-        config = {
-            "bootstrap_servers": broker.bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": PASSWORD,
-        }
-
-        async def story() -> list[Any]:
-            async with AIOKafkaProducer(**config) as producer:
-                for value in VALUES:
-                    await producer.send_and_wait(topic_name, value)
-            async with AIOKafkaConsumer(
-                topic_name, auto_offset_reset="earliest", **config
-            ) as consumer:
-                return [(await consumer.getone()).value for _ in VALUES]
-
-        assert asyncio.run(asyncio.wait_for(story(), 120)) == VALUES
+    @pytest.mark.parametrize(
+        ("client", "settings"),
+        [
+            (secured_clients.tidelog, java_settings),
+            (secured_clients.confluent_kafka, librdkafka_settings),
+            (secured_clients.kafka_python, python_settings),
+            (secured_clients.aiokafka, python_settings),
+        ],
+        ids=["tidelog", "confluent-kafka", "kafka-python", "aiokafka"],
+    )
+    def test_each_writes_and_reads(
+        self, broker: SaslBroker, topic_name: str, mechanism: str, client: Any, settings: Any
+    ) -> None:
+        assert client(settings(broker, mechanism), topic_name) == VALUES
 
     @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
     @EACH_MECHANISM
     def test_kcat(self, broker: SaslBroker, topic_name: str, mechanism: str) -> None:
-        settings = {
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanisms": mechanism,
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
-        kcat = ["kcat", "-b", broker.bootstrap, "-q"]
-        for name, value in settings.items():
+        kcat = ["kcat", "-q"]
+        for name, value in librdkafka_settings(broker, mechanism).items():
             kcat += ["-X", f"{name}={value}"]
         lines = b"\n".join(VALUES)
         subprocess.run([*kcat, "-P", "-t", topic_name], input=lines, check=True, timeout=60)
@@ -372,15 +303,7 @@ def test_sessions_are_renewed_while_records_flow(
     import confluent_kafka as ck
 
     broker = start_sasl_broker(start_broker, {"connections.max.reauth.ms": "3000"})
-    theirs = ck.Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanism": mechanism,
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
-    )
+    theirs = ck.Producer(librdkafka_settings(broker, mechanism))
     failures: list[Any] = []
     with Producer(broker.config(mechanism, linger_ms=0)) as ours:
         until = time.monotonic() + 8

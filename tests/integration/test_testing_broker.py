@@ -387,7 +387,7 @@ def test_a_failing_block_shows_the_log() -> None:
 
     with pytest.raises(AssertionError, match="the test's own") as failure:
         fails()
-    assert "log of the tidelog broker" in failure.value.__notes__[0]
+    assert "log of tidelog" in failure.value.__notes__[0]
 
 
 def test_interrupts_are_for_the_test() -> None:

@@ -32,6 +32,7 @@ from tidelog.protocol.messages import (
 )
 from tidelog.protocol.registry import request_class
 from tidelog.record.batch import BatchHeader
+from tidelog.testing.error_answers import READING, error_answer, with_error
 from tidelog.types import Uuid
 
 ALL_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
@@ -66,7 +67,7 @@ class Fault(NamedTuple):
     """
 
     applied: bool = False
-    code: int | None = None
+    code: ErrorCode | None = None
     silent: bool = False
 
 
@@ -214,47 +215,21 @@ class ScriptedCluster:
             return b""
         response: Any = None
         if fault is None or fault.applied:
-            response = getattr(self, f"_{ApiKey(api_key).name.lower()}")(broker_id, request)
+            response = self._answer(broker_id, ApiKey(api_key), request)
         if fault is not None:
             if fault.code is None:
                 return None
-            response = self._failure(api_key, request, fault.code)
+            response = self._failure(broker_id, ApiKey(api_key), request, fault.code)
         return lead + bytes(response.encode(version)) if response is not None else b""
 
-    def _failure(self, api_key: int, request: Any, code: int) -> Any:
+    def _failure(self, broker_id: int, api_key: ApiKey, request: Any, code: ErrorCode) -> Any:
         """An answer with the same code for every partition asked for."""
-        if api_key == ApiKey.PRODUCE:
-            return produce.ProduceResponse(
-                responses=[
-                    produce.TopicProduceResponse(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        partition_responses=[
-                            produce.PartitionProduceResponse(
-                                index=row.index, error_code=code, base_offset=-1
-                            )
-                            for row in topic.partition_data
-                        ],
-                    )
-                    for topic in request.topic_data
-                ]
-            )
-        assert api_key == ApiKey.FETCH, api_key
-        return fetch.FetchResponse(
-            responses=[
-                fetch.FetchableTopicResponse(
-                    topic=topic.topic,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        fetch.PartitionData(
-                            partition_index=row.partition, error_code=code, high_watermark=-1
-                        )
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        if api_key in READING:
+            return with_error(self._answer(broker_id, api_key, request), code)
+        return error_answer(api_key, request, code)
+
+    def _answer(self, broker_id: int, api_key: ApiKey, request: Any) -> Any:
+        return getattr(self, f"_{api_key.name.lower()}")(broker_id, request)
 
     def _partition(self, broker_id: int, name: str, topic_id: Uuid, index: int) -> Any:
         """The partition, or the error code of this broker for it."""

@@ -300,6 +300,8 @@ class LogManager:
             else:
                 self.failures.report(str(log.directory), "flush", problem)
                 failed.append((log.topic_partition, str(problem)))
+        for log in logs:
+            log.let_go_of_files()
         return failed
 
     # Directories that fail

@@ -783,6 +783,11 @@ class PartitionLog:
         for segment in self.segments:
             segment.release()
 
+    def let_go_of_files(self) -> None:
+        """Of a log that is closed: the garbage collector may come late for what refers to it."""
+        for segment in self.segments:
+            segment.let_go_of_file()
+
     def move_to(self, directory: str) -> None:
         """Rename the folder, as for a deletion; the log is not to be written any more."""
         os.rename(self._directory, directory)

@@ -11,24 +11,19 @@ free port of the loopback interface and keeps its data in a temporary directory.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from tidelog.errors import ErrorCode
-from tidelog.testing.control import BrokerGone, LoopPause, RemoteControl, obeyed
-from tidelog.testing.expectation import Expectation
-from tidelog.testing.topic import Topic
+from tidelog.testing.control import BrokerGone, LoopPause, RemoteControl, child, obeyed
+from tidelog.testing.service import KafkaService
 
 STOP_TIMEOUT_S: Final = 30.0
 # For one broker and short tests: nobody waits for further members, and there is one partition where
@@ -90,10 +85,10 @@ class _InProcess:
 
     def __init__(self, overrides: Mapping[str, str]) -> None:
         from tidelog.event_loop import new_loop
-        from tidelog.testing.test_server import TestedBroker
+        from tidelog.testing.steered_broker import SteeredBroker
 
         self._loop = new_loop()
-        self._broker = TestedBroker(overrides, self._loop)
+        self._broker = SteeredBroker(overrides, self._loop)
         self._pause = LoopPause(self._loop)
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="tidelog-broker", daemon=True
@@ -124,8 +119,8 @@ class _InProcess:
         self._loop.close()
 
 
-class Broker:
-    """Started by `start` or `with`. The methods that steer it return when they have had effect."""
+class Broker(KafkaService):
+    """The methods that steer it return when they have had effect."""
 
     def __init__(
         self,
@@ -151,8 +146,7 @@ class Broker:
 
     # Life
 
-    def start(self) -> Broker:
-        """StartupError if it cannot start."""
+    def start(self) -> Self:
         if self._link is not None:
             raise RuntimeError("the broker runs already")
         if self._directory is None:
@@ -179,23 +173,14 @@ class Broker:
         return _InProcess(self._overrides())
 
     def _child(self) -> RemoteControl:
-        ours, theirs = socket.socketpair()
-        with theirs, self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tidelog.testing.served_broker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
         settings = {
             "overrides": self._overrides(),
             "temporary": str(self._directory),
             "log_level": self._log_level,
         }
-        ours.sendall(json.dumps(settings).encode() + b"\n")
-        return RemoteControl(ours)
+        module = "tidelog.testing.served_broker"
+        self._process, link = child(module, settings, self._log_path)
+        return RemoteControl(link)
 
     def stop(self) -> None:
         """Cleanly; the data stays until `close`, and `start` goes on with it."""
@@ -224,7 +209,6 @@ class Broker:
         self._control.call("resume")
 
     def close(self) -> None:
-        """Ends it, if it runs, and removes its data, if that is temporary."""
         if isinstance(self._link, _InProcess):
             self._link.call("resume")
             if self._listeners:
@@ -245,36 +229,16 @@ class Broker:
             self._process.wait(STOP_TIMEOUT_S)
             self._process = None
 
-    def __enter__(self) -> Broker:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None and (log := self.log_text()):
-            error.add_note(f"log of the tidelog broker:\n{log}")
-        self.close()
-
-    async def __aenter__(self) -> Broker:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, traceback)
-
     # What it is
 
     @property
     def bootstrap_servers(self) -> str:
         """Of its first listener."""
         return next(iter(self.listeners.values()))
+
+    @property
+    def replicas(self) -> int:
+        return 1
 
     @property
     def listeners(self) -> Mapping[str, str]:
@@ -400,28 +364,3 @@ class Broker:
     def restore(self, snapshot: Snapshot) -> None:
         """Everything as it was. Connections close, and clients find the broker again."""
         self._control.call("restore", source=str(snapshot.path))
-
-    # What a test asks of it
-
-    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
-        """Configs with underscores for dots: cleanup_policy="compact"."""
-        from tidelog.client import Admin, NewTopic
-
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
-        with Admin({"bootstrap.servers": self.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(name, partitions, 1, configs=settings)])[name].get()
-        return self.topic(name)
-
-    def topic(self, name: str) -> Topic:
-        """One that is there, or will be."""
-        return Topic(name, self.bootstrap_servers)
-
-    def expect(self, topic: str) -> Expectation:
-        return self.topic(topic).expect()
-
-    def topics(self) -> list[str]:
-        """The names of all topics but Kafka's own."""
-        from tidelog.client import Admin
-
-        with Admin({"bootstrap.servers": self.bootstrap_servers}) as admin:
-            return sorted(each.name for each in admin.list_topics() if not each.is_internal)

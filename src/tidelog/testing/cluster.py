@@ -11,23 +11,20 @@ in a temporary directory, and ends with the `with` block, and with this process,
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from tidelog.errors import StartupError
 from tidelog.testing.broker import STOP_TIMEOUT_S, Broker, LogLevel
-from tidelog.testing.expectation import Expectation
-from tidelog.testing.topic import Topic
+from tidelog.testing.control import child
+from tidelog.testing.service import KafkaService
 
 FACTOR_MAX: Final = 3
 SESSION_TIMEOUT_MS: Final = 3_000
@@ -61,25 +58,15 @@ class Coordination:
 
     def start(self) -> None:
         """At the same address as before, with the same data."""
-        ours, theirs = socket.socketpair()
-        with theirs, self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tidelog.testing.served_zookeeper", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._link = ours
         settings = {
             "data": str(self._temporary / "zookeeper"),
             "port": self.port,
             "temporary": str(self._temporary),
             "log_level": self._log_level,
         }
-        ours.sendall(json.dumps(settings).encode() + b"\n")
-        with ours.makefile("rb") as lines:
+        module = "tidelog.testing.served_zookeeper"
+        self._process, self._link = child(module, settings, self._log_path)
+        with self._link.makefile("rb") as lines:
             answer = json.loads(lines.readline() or b"{}")
         if "port" not in answer:
             self.kill()
@@ -97,8 +84,8 @@ class Coordination:
             self._link = None
 
 
-class Cluster:
-    """Started by `start` or `with`."""
+class Cluster(KafkaService):
+    """Brokers by number, and what coordinates them."""
 
     def __init__(
         self,
@@ -110,8 +97,8 @@ class Cluster:
         """`config` has keys of server.properties, for all brokers. Topics have as many replicas as
         there are brokers, at most three, and min.insync.replicas is one less.
         """
-        factor = min(size, FACTOR_MAX)
         self._size = size
+        factor = self.replicas
         self._config = {
             "default.replication.factor": str(factor),
             "min.insync.replicas": str(max(1, factor - 1)),
@@ -127,8 +114,7 @@ class Cluster:
         self._zookeeper: Coordination | None = None
         self.brokers: list[Broker] = []
 
-    def start(self) -> Cluster:
-        """StartupError if it cannot start."""
+    def start(self) -> Self:
         if self._temporary is not None:
             raise RuntimeError("the cluster runs already")
         self._temporary = Path(tempfile.mkdtemp(prefix="tidelog-cluster-"))
@@ -154,7 +140,6 @@ class Cluster:
         return self
 
     def close(self) -> None:
-        """Ends all of it and removes the data."""
         for broker in self.brokers:
             broker.close()
         if self._zookeeper is not None:
@@ -174,50 +159,10 @@ class Cluster:
         """Of all brokers, also of those that do not run now."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
 
+    @property
+    def replicas(self) -> int:
+        return min(self._size, FACTOR_MAX)
+
     def log_text(self) -> str:
-        """What all of them have logged."""
         logs = [f"broker {n}:\n{b.log_text()}" for n, b in enumerate(self.brokers, 1)]
         return "\n".join([*logs, f"zookeeper:\n{self.zookeeper.log_text()}"])
-
-    def create_topic(
-        self, name: str, partitions: int = 1, replicas: int | None = None, **configs: str
-    ) -> Topic:
-        """Configs with underscores for dots: cleanup_policy="compact"."""
-        from tidelog.client import Admin, NewTopic
-
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
-        factor = min(self._size, FACTOR_MAX) if replicas is None else replicas
-        with Admin({"bootstrap.servers": self.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(name, partitions, factor, configs=settings)])[name].get()
-        return self.topic(name)
-
-    def topic(self, name: str) -> Topic:
-        """One that is there, or will be."""
-        return Topic(name, self.bootstrap_servers)
-
-    def expect(self, topic: str) -> Expectation:
-        return self.topic(topic).expect()
-
-    def __enter__(self) -> Cluster:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            error.add_note(f"logs of the tidelog cluster:\n{self.log_text()}")
-        self.close()
-
-    async def __aenter__(self) -> Cluster:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, traceback)

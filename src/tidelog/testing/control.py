@@ -1,6 +1,6 @@
 """How a test steers its broker: commands, and what they return or raise.
 
-A command is the name of a method of `TestedBroker` and its arguments. To a broker in a process of
+A command is the name of a method of `SteeredBroker` and its arguments. To a broker in a process of
 its own it goes as a line of JSON over a pair of sockets, and what comes of it comes back as a line:
 {"result": ...} or {"error": [kind, text]}. When the test's end of the pair closes, whatever ended
 the test, the broker ends at once: not even kill -9 leaves one behind.
@@ -12,14 +12,17 @@ import asyncio
 import inspect
 import json
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.errors import StartupError
 
 if TYPE_CHECKING:
-    from tidelog.testing.test_server import TestedBroker
+    from tidelog.testing.steered_broker import SteeredBroker
 
 COMMANDS: Final = frozenset(
     {"start", "stop", "advance", "add_fault", "clear_faults", "snapshot", "restore"}
@@ -31,6 +34,30 @@ ERRORS: Final[dict[str, type[Exception]]] = {
 
 class BrokerGone(Exception):
     """The broker has ended, and did not answer."""
+
+
+def child(
+    module: str, settings: Mapping[str, Any], log_path: Path
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A process that runs the module, and this end of the pair of sockets that it lives with. Its
+    first line there is the settings.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs, log_path.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        ours.sendall(_line(settings))
+    except BaseException:
+        ours.close()
+        raise
+    return process, ours
 
 
 class LoopPause:
@@ -85,7 +112,7 @@ class ControlListener:
     def __init__(
         self,
         link: socket.socket,
-        broker: TestedBroker,
+        broker: SteeredBroker,
         loop: asyncio.AbstractEventLoop,
         *,
         abandoned: Callable[[], object],
@@ -127,7 +154,7 @@ class ControlListener:
             return {"error": [type(error).__name__, str(error)]}
 
 
-async def obeyed(broker: TestedBroker, command: str, arguments: dict[str, Any]) -> Any:
+async def obeyed(broker: SteeredBroker, command: str, arguments: dict[str, Any]) -> Any:
     if command not in COMMANDS:
         raise ValueError(f"no command of a broker under test: {command}")
     result = getattr(broker, command)(**arguments)

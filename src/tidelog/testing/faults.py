@@ -8,9 +8,8 @@
 A rule names an API and, if it is for some requests only, a topic, a client id, and how often it
 holds. The first rule that matches a request decides.
 
-An error lies where the API has a place for it: with every row of the answer, or once for all. APIs
-that only read are handled, and their answers changed, so that a Fetch without records has nothing
-to change and fails as a whole.
+Requests of APIs that only read are handled, and their answers changed; a Fetch whose answer has no
+row fails as a whole.
 """
 
 from __future__ import annotations
@@ -27,30 +26,21 @@ from tidelog.errors import ErrorCode
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import EncodeError
-from tidelog.protocol.message import Message, Struct
+from tidelog.protocol.message import Message
+from tidelog.protocol.messages.produce import ProduceRequest
 from tidelog.protocol.registry import response_class
+from tidelog.testing.error_answers import (
+    READING,
+    error_answer,
+    fields,
+    has_place_for_error,
+    nodes,
+    with_error,
+)
 
 Later = Answer | Pending[Answer] | Coroutine[Any, Any, Answer]
 
 FAULT: Final = "a fault of the test"
-# Handled, and then changed: they have no effect, or one that does not matter.
-READING: Final = frozenset(
-    {
-        ApiKey.FETCH,
-        ApiKey.LIST_OFFSETS,
-        ApiKey.METADATA,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-    }
-)
-ERROR_FIELDS: Final = ("error_code", "partition_error_code")
 
 
 class Effect(StrEnum):
@@ -84,8 +74,10 @@ class FaultRules:
 
     def add(self, fault: Fault) -> None:
         """ValueError if the API has no place for an error."""
-        if fault.effect is Effect.FAIL:
-            must_have_a_place(fault.api)
+        if fault.effect is Effect.FAIL and not has_place_for_error(fault.api):
+            raise ValueError(
+                f"an answer to {fault.api.name} has no place for an error: use disconnect"
+            )
         self._rules.append(fault)
 
     def clear(self) -> None:
@@ -111,9 +103,9 @@ class FaultRules:
         if api in READING:
             code, version = fault.error, context.api_version
             return _changed(
-                inner(context, request), lambda answer: _with_error(answer, api, version, code)
+                inner(context, request), lambda answer: _spoilt(answer, api, version, code)
             )
-        return _error_answer(api, context.api_version, request, fault.error)
+        return _failed(api, context.api_version, request, fault.error)
 
     def _take(self, api: ApiKey, context: RequestContext, request: Message) -> Fault | None:
         for fault in self._rules:
@@ -176,30 +168,12 @@ async def _changed_later(
     return change(await answer)
 
 
-# Messages as trees of named fields
-
-
-def _fields(node: Struct) -> Iterator[tuple[str, Any]]:
-    for name in node.field_names():
-        yield name, getattr(node, name)
-
-
-def _nodes(node: Struct) -> Iterator[Any]:
-    """The node, and all structs below it."""
-    yield node
-    for _, value in _fields(node):
-        rows = value if isinstance(value, list) else [value]
-        for row in rows:
-            if isinstance(row, Struct):
-                yield from _nodes(row)
-
-
 def topics_of(context: RequestContext, request: Message) -> set[str]:
     """The names of the topics that the request is about."""
     found: set[str] = set()
     by_id = None
-    for node in _nodes(request):
-        for name, value in _fields(node):
+    for node in nodes(request):
+        for name, value in fields(node):
             if name in ("name", "topic", "topic_name") and isinstance(value, str):
                 found.add(value)
             elif name == "topic_names" and isinstance(value, list):
@@ -214,45 +188,17 @@ def topics_of(context: RequestContext, request: Message) -> set[str]:
 
 def _detached(request: Message) -> Message:
     """Records lie in the buffer of the connection, which may be used again before they are read."""
-    for node in _nodes(request):
-        for name, value in _fields(node):
+    for node in nodes(request):
+        for name, value in fields(node):
             if isinstance(value, memoryview):
                 setattr(node, name, memoryview(bytes(value)))
     return request
 
 
-# Errors
-
-
-def must_have_a_place(api: ApiKey) -> None:
-    if api not in READING and api not in ROWS and not _has_one_error(api):
-        raise ValueError(f"an answer to {api.name} has no place for an error: use disconnect")
-
-
-def _has_one_error(api: ApiKey) -> bool:
-    return hasattr(response_class(api)(), "error_code")
-
-
-def _with_error(answer: Answer, api: ApiKey, version: int, code: ErrorCode) -> Answer:
-    if answer is None or isinstance(answer, CloseConnection):
-        return answer
-    if not isinstance(answer, Message):  # encoded already
-        answer = response_class(api).decode(memoryview(answer.encode(version)), 0, version)
-    rows = [node for node in _nodes(answer) if node is not answer]
-    places = [(node, name) for node in rows for name in ERROR_FIELDS if hasattr(node, name)] or [
-        (answer, "error_code")
-    ]
-    for node, name in places:
-        setattr(node, name, int(code))
-        if hasattr(node, "records"):
-            node.records = None
-    return answer
-
-
-def _error_answer(api: ApiKey, version: int, request: Message, code: ErrorCode) -> Answer:
-    if api in ROWS:
-        return ROWS[api](request, int(code))
-    answer = response_class(api)(error_code=int(code))  # type: ignore[call-arg]
+def _failed(api: ApiKey, version: int, request: Message, code: ErrorCode) -> Answer:
+    if isinstance(request, ProduceRequest) and request.acks == 0:
+        return CloseConnection(FAULT)  # as Kafka tells a producer that waits for no answer
+    answer = error_answer(api, request, code, FAULT)
     try:
         answer.encode(version)
     except EncodeError:
@@ -260,162 +206,12 @@ def _error_answer(api: ApiKey, version: int, request: Message, code: ErrorCode) 
     return answer
 
 
-def _produce(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import produce
-
-    if request.acks == 0:
-        return CloseConnection(FAULT)  # as Kafka tells a producer that waits for no answer
-    return produce.ProduceResponse(
-        responses=[
-            produce.TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    produce.PartitionProduceResponse(
-                        index=each.index, error_code=code, base_offset=-1
-                    )
-                    for each in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
-
-
-def _offset_commit(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import offset_commit as messages
-
-    return messages.OffsetCommitResponse(
-        topics=[
-            messages.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    messages.OffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=code
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _txn_offset_commit(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import txn_offset_commit as messages
-
-    return messages.TxnOffsetCommitResponse(
-        topics=[
-            messages.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    messages.TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=code
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _add_partitions_to_txn(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import add_partitions_to_txn as messages
-
-    def rows(topics: Any) -> list[messages.AddPartitionsToTxnTopicResult]:
-        return [
-            messages.AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    messages.AddPartitionsToTxnPartitionResult(
-                        partition_index=each, partition_error_code=code
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in topics
-        ]
-
-    return messages.AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            messages.AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id, topic_results=rows(each.topics)
-            )
-            for each in request.transactions
-        ],
-        results_by_topic_v3_and_below=rows(request.v3_and_below_topics),
-    )
-
-
-def _create_topics(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import create_topics as messages
-
-    return messages.CreateTopicsResponse(
-        topics=[
-            messages.CreatableTopicResult(name=topic.name, error_code=code, error_message=FAULT)
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_topics(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import delete_topics as messages
-
-    named = [(topic.name, topic.topic_id) for topic in request.topics]
-    rows = [
-        messages.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code)
-        for name, topic_id in named
-    ]
-    rows += [
-        messages.DeletableTopicResult(name=name, error_code=code) for name in request.topic_names
-    ]
-    return messages.DeleteTopicsResponse(responses=rows)
-
-
-def _create_partitions(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import create_partitions as messages
-
-    return messages.CreatePartitionsResponse(
-        results=[
-            messages.CreatePartitionsTopicResult(
-                name=topic.name, error_code=code, error_message=FAULT
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_records(request: Any, code: int) -> Answer:
-    from tidelog.protocol.messages import delete_records as messages
-
-    return messages.DeleteRecordsResponse(
-        topics=[
-            messages.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    messages.DeleteRecordsPartitionResult(
-                        partition_index=each.partition_index, low_watermark=-1, error_code=code
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-ROWS: Final[dict[ApiKey, Callable[[Any, int], Answer]]] = {
-    ApiKey.PRODUCE: _produce,
-    ApiKey.OFFSET_COMMIT: _offset_commit,
-    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
-    ApiKey.CREATE_TOPICS: _create_topics,
-    ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.DELETE_RECORDS: _delete_records,
-}
+def _spoilt(answer: Answer, api: ApiKey, version: int, code: ErrorCode) -> Answer:
+    if answer is None or isinstance(answer, CloseConnection):
+        return answer
+    if not isinstance(answer, Message):  # encoded already
+        answer = response_class(api).decode(memoryview(answer.encode(version)), 0, version)
+    return with_error(answer, code)
 
 
 def api_named(name: str) -> ApiKey:

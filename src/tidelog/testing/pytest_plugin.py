@@ -68,10 +68,12 @@ class TestBroker:
         self._prefix = prefix
         self._numbers = count(1)
 
-    def topic(self, name: str = "topic", partitions: int = 1, **configs: str) -> Topic:
+    def topic(
+        self, name: str = "topic", partitions: int = 1, replicas: int | None = None, **configs: str
+    ) -> Topic:
         """A new one, whose name begins with the one that is given."""
         unique = f"{name}-{self._prefix}-{next(self._numbers)}"
-        return self.broker.create_topic(unique, partitions, **configs)
+        return self.broker.create_topic(unique, partitions, replicas, **configs)
 
     def group(self, name: str = "group") -> str:
         """The name of a group that nobody has used."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from tidelog.event_loop import new_loop
 from tidelog.testing.control import ControlListener
-from tidelog.testing.test_server import TestedBroker
+from tidelog.testing.steered_broker import SteeredBroker
 from tidelog.tools.cli.logging_setup import set_up_logging
 
 
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then ends us
     loop = new_loop()
     asyncio.set_event_loop(loop)
-    broker = TestedBroker(settings["overrides"], loop)
+    broker = SteeredBroker(settings["overrides"], loop)
 
     def abandoned() -> None:
         if settings["temporary"]:

@@ -652,6 +652,10 @@ class LogSegment:
             if index is not None:
                 index.close()
 
+    def let_go_of_file(self) -> None:
+        """It stays open for who still reads it. The next use of the segment opens it anew."""
+        self.file = LogFile(self.file.path)
+
     def move_to(self, directory: str) -> None:
         """The log's folder has been renamed."""
         self.release()

@@ -1,6 +1,6 @@
 """The broker of a test: a real one, whose clock jumps and whose requests meet faults when asked.
 
-All of it runs on the broker's loop. `TestedBroker` is what a test steers: it starts the server,
+All of it runs on the broker's loop. `SteeredBroker` is what a test steers: it starts the server,
 starts it again on another state, and carries out the commands of `control`.
 """
 
@@ -25,9 +25,7 @@ SETTLE_S: Final = 0.001
 LOCK_FILE: Final = ".lock"
 
 
-class TestServer(Server):
-    __test__ = False  # for pytest, which looks at names
-
+class SteeredServer(Server):
     def __init__(
         self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, faults: FaultRules
     ) -> None:
@@ -56,7 +54,7 @@ class TestServer(Server):
             await asyncio.sleep(SETTLE_S)
 
 
-class TestClusterServer(TestServer, ClusterServer):
+class SteeredClusterServer(SteeredServer, ClusterServer):
     """The same in a cluster. Its clock does not jump: the others have theirs."""
 
 
@@ -69,19 +67,17 @@ def _with_own_time(before: Mapping[str, str]) -> dict[str, str]:
     return {**before, "log.message.timestamp.type": "LogAppendTime"}
 
 
-class TestedBroker:
-    __test__ = False
-
+class SteeredBroker:
     def __init__(self, overrides: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
         self._overrides = dict(overrides)
         self._loop = loop
         self._faults = FaultRules()
         self._ahead_s = 0.0
-        self._server: TestServer
+        self._server: SteeredServer
 
     async def start(self) -> dict[str, str]:
         """Where it listens, by listener. From the second start on the ports are the same."""
-        kind = TestClusterServer if self._is_in_cluster else TestServer
+        kind = SteeredClusterServer if self._is_in_cluster else SteeredServer
         server = kind(BrokerConfig(self._overrides), self._loop, self._faults)
         server.start()
         server.serves()

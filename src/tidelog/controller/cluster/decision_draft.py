@@ -33,6 +33,10 @@ class DecisionDraft:
         self._led: dict[TopicPartition, None] = {}
         self._assigned: dict[str, None] = {}
 
+    def stored_leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        """What held before this decision."""
+        return self._context.leadership.get(partition)
+
     def lead(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
         """Gives the partition this leader and in-sync set; the eligible replicas follow."""
         before = self.state.leadership.get(partition)

@@ -138,7 +138,8 @@ def _first_leader(draft: DecisionDraft, partition: TopicPartition) -> bool:
 def _next_leader(
     draft: DecisionDraft, partition: TopicPartition, strategy: ElectionStrategy
 ) -> bool:
-    before = draft.state.leadership[partition]
+    # The same decision may have taken the old leader out already.
+    before = draft.stored_leadership(partition) or draft.state.leadership[partition]
     elected = elect(strategy, candidates(draft, partition))
     if elected is None:
         draft.elections.append(Election(partition, before, _reason(strategy, before), None))

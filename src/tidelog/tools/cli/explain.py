@@ -182,9 +182,7 @@ def _past(
     from tidelog.tools.explain.cluster_facts import event_urls
     from tidelog.tools.explain.event_sources import gather
 
-    urls, unknown = list(events), []
-    if not events:
-        urls, unknown = event_urls(admin)
+    urls, unknown = event_urls(admin) if not events else (list(events), [])
     found = gather(urls, logs, subjects)
     return found.events, unknown + found.unknown
 

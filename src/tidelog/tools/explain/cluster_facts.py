@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.client.admin.configs import ConfigResource, ConfigResourceType
@@ -282,8 +283,8 @@ def progress_of(admin: Admin, facts: GroupFacts) -> dict[TopicPartition, Progres
     found: dict[TopicPartition, Progress] = {}
     bounds: dict[int, dict[TopicPartition, int]] = {EARLIEST: {}, LATEST: {}}
     for which, known in bounds.items():
-        asking = dict.fromkeys(wanted, which)
-        results = asked(facts.unknown, "offsets", lambda a=asking: admin.list_offsets(a)) or {}
+        asking = partial(admin.list_offsets, dict.fromkeys(wanted, which))
+        results = asked(facts.unknown, "offsets", asking) or {}
         for partition, result in results.items():
             if result.error is None:
                 known[partition] = result.get().offset

@@ -6,7 +6,6 @@ The brokers' logs are given as files, so that those of brokers that are dead cou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from tidelog.tools.cli.main import main
 
 WITHIN_S = 120.0
 CALM = {"auto.leader.rebalance.enable": "false"}
-
-Explain = Callable[..., dict[str, Any]]
 
 
 class Scene:
@@ -56,7 +53,7 @@ class Scene:
             path = self._folder / f"broker-{number}.log"
             path.write_text(broker.log_text())
             logs += ["--log", str(path)]
-        asked = ["explain", "partition", topic, "0", "-o", "json", "--timeout", "30s", *logs]
+        asked = ["explain", "partition", topic, "0", "-o", "json", "--timeout", "60s", *logs]
         code = main([*asked, "-b", self.cluster.bootstrap_servers])
         printed = self._capsys.readouterr()
         assert code == 0, printed.err
@@ -84,7 +81,7 @@ def test_a_killed_leader_a_partition_that_is_offline_and_a_preferred_leader_that
         found = scene.explain("orders")
         leads = finding(found, "leader")
         assert leads["what"].startswith("broker 2 leads in epoch ")
-        assert leads["why"].startswith("broker 1 led before and is gone (the controller missed it")
+        assert leads["why"].startswith("broker 1 led before and is gone")
         assert finding(found, "preferred-leader-gone")["why"] == "broker 1 is not there"
         assert "start broker 1" in finding(found, "replica-gone")["next_step"]
         finding(found, "at-min-isr")
@@ -103,7 +100,7 @@ def test_a_killed_leader_a_partition_that_is_offline_and_a_preferred_leader_that
         assert offline["next_step"].startswith("start broker 2. If they are lost for good, tidelog")
 
         cluster.brokers[1].restart()
-        eventually(lambda: scene.partition("pair").isr == (2, 1), WITHIN_S)
+        eventually(lambda: set(scene.partition("pair").isr) == {1, 2}, WITHIN_S)
         found = scene.explain("pair")
         waits = finding(found, "preferred-leader-waits")
         assert waits["next_step"].startswith("tidelog elect pair:0")

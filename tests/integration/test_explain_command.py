@@ -166,7 +166,7 @@ def test_records_deleted_by_request_by_retention_and_by_compaction(
     eventually(has(explain, "compacted", "record", "keyed", "0", "0"))
     found = explain("record", "keyed", "0", "0")
     assert finding(found, "compacted")["since"] is not None
-    assert [each["event"] for each in found["timeline"]][0] == "log-cleaned"
+    assert found["timeline"][0]["event"] == "log-cleaned"
 
 
 def test_a_member_that_fell_silent_and_one_that_commits_nothing(

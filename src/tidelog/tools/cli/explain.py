@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tidelog.tools.explain.explanation import Explanation
 
 MOMENTS_SHOWN: Final = 20
+TIMEOUT_MS: Final = 20_000
+REQUEST_TIMEOUT_MS: Final = 2_000
 
 Explain = Callable[["Admin", "list[Event]", int], "Explanation"]
 
@@ -157,6 +159,12 @@ def _answer(
 ) -> int:
     """`subjects` are what the events are to be about; None: `explain` gets them itself."""
     given: dict[str, Any] = {"events": events, "logs": logs, "whole": whole}
+    if session.timeout_given_ms is None:
+        session.timeout_given_ms = TIMEOUT_MS
+    # A broker that is paused answers nothing, and another one can be asked in its place.
+    request_ms = min(REQUEST_TIMEOUT_MS, session.timeout_given_ms)
+    for key in ("request.timeout.ms", "socket.connection.setup.timeout.ms"):
+        session.properties.setdefault(key, str(request_ms))
     with session.admin() as admin:
         past: list[Event] = []
         unknown: list[str] = []

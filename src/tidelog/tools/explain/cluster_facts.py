@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -37,6 +38,8 @@ TOPIC_KEYS: Final = (
     "retention.ms",
     "retention.bytes",
 )
+SETTINGS_TIMEOUT_S: Final = 2.0
+THREADS: Final = 8
 HOLDERS_MAX: Final = 100  # open transactions that are described
 
 
@@ -53,17 +56,24 @@ def event_urls(admin: Admin) -> tuple[list[str], list[str]]:
     unknown: list[str] = []
     urls = []
     nodes = admin.describe_cluster().nodes
-    resources = {ConfigResource(ConfigResourceType.BROKER, str(node.id)): node for node in nodes}
-    wanted = {resource: [SETTING] for resource in resources}
-    results = asked(unknown, "settings of brokers", lambda: admin.describe_configs(wanted)) or {}
     silent = []
-    for resource, result in results.items():
-        node = resources[resource]
-        if result.error is not None:
-            unknown.append(f"settings of broker {node.id}: {result.error}")
+
+    def setting_of(node_id: int) -> str | ClientError:
+        resource = ConfigResource(ConfigResourceType.BROKER, str(node_id))
+        wanted = {resource: [SETTING]}
+        try:
+            found = admin.describe_configs(wanted, timeout=SETTINGS_TIMEOUT_S)[resource].get()
+        except ClientError as problem:
+            return problem
+        return (found[SETTING].value or "") if SETTING in found else ""
+
+    with ThreadPoolExecutor(THREADS) as threads:  # one that hangs holds up no other
+        settings = list(threads.map(setting_of, [node.id for node in nodes]))
+    for node, setting in zip(nodes, settings, strict=True):
+        if isinstance(setting, ClientError):
+            unknown.append(f"the past of broker {node.id}: {setting}")
             continue
-        entry = result.get().get(SETTING)
-        url = None if entry is None else listener_url(entry.value or "", node.host)
+        url = listener_url(setting, node.host)
         if url is not None:
             urls.append(url)
         else:

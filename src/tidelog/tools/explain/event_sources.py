@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from tidelog.broker.observation.event_ring import BROKER_EVENTS
 from tidelog.tools.explain.events import LINE_MAX, Event, event_of, in_order, parsed_time
 
 SETTING: Final = "tidelog.metrics.listener"
@@ -25,18 +26,6 @@ TIMEOUT_S: Final = 5.0
 PAGE_BYTES_MAX: Final = 16 << 20
 EVENTS_MAX: Final = 50_000  # of one file, the last ones
 WILDCARDS: Final = ("", "0.0.0.0", "::", "[::]", "*")
-# Events that concern a whole broker, or all of them.
-OF_BROKERS: Final = frozenset(
-    {
-        "broker-started",
-        "broker-stopping",
-        "broker-stopped",
-        "brokers-changed",
-        "controller-elected",
-        "controller-resigned",
-        "log-dir-offline",
-    }
-)
 
 Subjects = Mapping[str, str]  # `partition`, `group`, ...: what the events are to be about
 
@@ -47,7 +36,7 @@ class Gathered(NamedTuple):
 
 
 def concerns(event: Event, subjects: Subjects) -> bool:
-    if event.name in OF_BROKERS:
+    if event.name in BROKER_EVENTS:
         return True
     return any(event.text(name) == value for name, value in subjects.items())
 
@@ -107,7 +96,7 @@ def page_events(
     first, _, rest = text.partition("\n")
     try:
         head = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or "kept_of_each_event" not in head:
         return [], [f"the events of {base}: it is no tidelog broker that keeps events"]

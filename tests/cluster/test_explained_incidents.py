@@ -19,6 +19,8 @@ from tidelog.testing import Cluster
 from tidelog.tools.cli.main import main
 
 WITHIN_S = 120.0
+# A paused broker answers nothing, and the other one is asked in its place.
+IMPATIENT = {"request.timeout.ms": "2000", "default.api.timeout.ms": "60000"}
 CALM = {"auto.leader.rebalance.enable": "false"}
 
 
@@ -34,24 +36,24 @@ class Scene:
     def create(self, name: str, replicas: list[int], **configs: str) -> None:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         wanted = NewTopic(name, assignments={0: replicas}, configs=settings)
-        with Admin(self.servers) as admin:
+        with Admin({**self.servers, **IMPATIENT}) as admin:
             admin.create_topics([wanted])[name].get()
         with Producer(self.servers) as producer:
             producer.send(name, value=b"first")
 
     def partition(self, topic: str) -> PartitionDescription:
-        with Admin(self.servers) as admin:
+        with Admin({**self.servers, **IMPATIENT}) as admin:
             return admin.describe_topics([topic])[topic].get().partitions[0]
 
     def live(self) -> set[int]:
-        with Admin(self.servers) as admin:
+        with Admin({**self.servers, **IMPATIENT}) as admin:
             return {node.id for node in admin.describe_cluster().nodes}
 
     def controller(self) -> int:
         found: list[int] = []
 
         def is_elected() -> bool:
-            with Admin(self.servers) as admin:
+            with Admin({**self.servers, **IMPATIENT}) as admin:
                 cluster = admin.describe_cluster()
             if cluster.controller is not None:
                 found.append(cluster.controller.id)

@@ -66,6 +66,7 @@ from tidelog.types import TopicPartition
 if TYPE_CHECKING:
     from tidelog.broker.cluster_member import ClusterMember
     from tidelog.broker.observation.collector import Collector
+    from tidelog.broker.observation.event_ring import EventRing
     from tidelog.broker.observation.http_server import HttpServer
     from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
@@ -114,6 +115,7 @@ class Server:
         self.halt: Callable[[str], object] = logger.critical  # the broker cannot go on
         self.health = Health(SystemClock(), config.get_int("tidelog.health.loop.stall.ms"))
         self._http: HttpServer | None = None  # where tidelog.metrics.listener is set
+        self._events: EventRing | None = None
         self._collector: Collector | None = None  # made by the first scrape
         self._beat_handle: TimerHandle | None = None
         self.broker: Broker
@@ -144,6 +146,8 @@ class Server:
         """From now on clients are welcome: logs are loaded, and the cluster is joined."""
         self.health.serves()
         self._beat()
+        if self._events is not None:
+            self._events.broker_id = self.broker.broker_id
         logger.info(
             "serving",
             extra={
@@ -173,12 +177,23 @@ class Server:
         endpoint = self._static_config.metrics_listener
         if endpoint is None:
             return
+        from tidelog.broker.observation.event_ring import EventRing
         from tidelog.broker.observation.http_server import HttpServer
 
+        kept_max = self._static_config.get_int("tidelog.events.kept")
+        events = EventRing(kept_max) if kept_max else None
         self._http = HttpServer(
-            endpoint.host, endpoint.port, self.health, self._collect_metrics, self._loop
+            endpoint.host,
+            endpoint.port,
+            self.health,
+            self._collect_metrics,
+            self._loop,
+            events=events,
         )
         self._http.start()
+        if events is not None:
+            self._events = events
+            events.attach()
 
     async def _collect_metrics(self) -> list[str]:
         if self._collector is None:
@@ -188,6 +203,9 @@ class Server:
         return await self._collector.collect()
 
     def _close_http(self) -> None:
+        if self._events is not None:
+            self._events.detach()
+            self._events = None
         if self._http is not None:
             self._http.close()
             self._http = None

@@ -217,6 +217,26 @@ class Leadership:
                 "isr": sorted(self.isr),
                 "high_watermark": self._log.high_watermark,
                 "log_end_offset": end_offset,
+                "lag_time_max_ms": lag_max_ms,
+                "followers": self._lag_of(laggards, now_ms),
             },
         )
         return True
+
+    def _lag_of(self, broker_ids: Iterable[int], now_ms: int) -> dict[str, dict[str, int | None]]:
+        """For the log: where each stands, and how long it has not fetched, or not caught up."""
+        found: dict[str, dict[str, int | None]] = {}
+        for broker_id in broker_ids:
+            remote = self.remotes.get(broker_id)
+            if remote is not None:
+                found[str(broker_id)] = {
+                    "log_end_offset": remote.log_end_offset,
+                    "silent_ms": _since(remote.broker.last_fetch_ms, now_ms),
+                    "behind_ms": _since(remote.last_caught_up_ms, now_ms),
+                }
+        return found
+
+
+def _since(then_ms: int, now_ms: int) -> int | None:
+    """None for what never was: NEVER_MS, and 0 for a broker that has not fetched."""
+    return None if then_ms <= 0 else max(0, now_ms - then_ms)

@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server for /metrics, /healthz and /readyz, on a thread of its own.
+"""A small HTTP/1.1 server for /metrics, /events, /healthz and /readyz, on a thread of its own.
 
 The thread has an event loop of its own, so that it answers while the broker's loop is held or loads
 logs, and so that slow and hostile clients cost the broker nothing. It touches no broker state: it
-reads `Health`, and has `collect` run on the broker's loop.
+reads `Health` and `EventRing`, and has `collect` run on the broker's loop.
 
 What a client can make it hold is bounded: CONNECTIONS_MAX connections (further ones are closed at
 once), HEAD_BYTES_MAX for the head of a request, PAGES_MAX pages of metrics at a time (503 beyond
@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from tidelog.broker.observation.event_ring import BadFilter, EventRing
 from tidelog.broker.observation.exposition import CONTENT_TYPE
 from tidelog.broker.observation.health import Health, State
 from tidelog.errors import StartupError
@@ -35,6 +36,7 @@ TIMEOUT_S: Final = 30.0
 COLLECT_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0
 PLAIN: Final = "text/plain; charset=utf-8"
+JSON_LINES: Final = "application/x-ndjson"
 REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -43,7 +45,7 @@ REASONS: Final = {
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
-INDEX: Final = "/metrics\n/healthz\n/readyz\n"
+INDEX: Final = "/metrics\n/events\n/healthz\n/readyz\n"
 
 Collect = Callable[[], Awaitable[list[str]]]
 
@@ -59,6 +61,7 @@ class Head(NamedTuple):
     method: str
     path: str
     keeps_alive: bool
+    query: str = ""
 
 
 class BadRequest(ValueError):
@@ -76,11 +79,13 @@ class HttpServer:
         collect: Collect,
         broker_loop: asyncio.AbstractEventLoop,
         *,
+        events: EventRing | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._health = health
         self._collect = collect
         self._broker_loop = broker_loop
+        self._events = events
         self._timeout_s = timeout_s
         self._connections = 0
         self._pages = 0
@@ -176,13 +181,23 @@ class HttpServer:
             return Answer(405, b"only GET and HEAD are served\n")
         if head.path == "/metrics":
             return await self._metrics()
+        if head.path == "/events":
+            return self._events_told(head.query)
         if head.path == "/healthz":
             return _told(self._health.sick(), "live")
         if head.path == "/readyz":
             return _told(self._health.not_ready(), "ready")
         if head.path == "/":
             return Answer(200, INDEX.encode())
-        return Answer(404, b"there is /metrics, /healthz and /readyz\n")
+        return Answer(404, b"there is /metrics, /events, /healthz and /readyz\n")
+
+    def _events_told(self, query: str) -> Answer:
+        if self._events is None:
+            return Answer(404, b"no events are kept: tidelog.events.kept is 0\n")
+        try:
+            return Answer(200, self._events.page(query).encode(), JSON_LINES)
+        except BadFilter as problem:
+            return Answer(400, f"{problem}\n".encode())
 
     async def _metrics(self) -> Answer:
         if self._health.state is not State.SERVING:
@@ -233,8 +248,8 @@ def parse_head(text: bytes) -> Head:
         fields[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
     if fields.get("content-length", "0") != "0" or "transfer-encoding" in fields:
         raise BadRequest("a request with a body is not served")
-    path = words[1].decode("latin-1").partition("?")[0]
-    return Head(words[0].decode(), path, _keeps_alive(words[2], fields))
+    path, _, query = words[1].decode("latin-1").partition("?")
+    return Head(words[0].decode(), path, _keeps_alive(words[2], fields), query)
 
 
 def _keeps_alive(version: bytes, fields: Mapping[str, str]) -> bool:

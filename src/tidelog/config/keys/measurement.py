@@ -15,6 +15,7 @@ from tidelog.config.definition import (
     STRING,
     Key,
     at_least,
+    between,
     harmless,
     refused,
 )
@@ -171,6 +172,16 @@ KEYS: Final = (
         effect=harmless("Metrics of clients are not taken: PushTelemetry is not advertised."),
     ),
     Key(
+        "tidelog.events.kept",
+        INT,
+        1_000,
+        "How many events of each kind the broker keeps in memory and tells at /events of "
+        "tidelog.metrics.listener; 0 keeps none.",
+        valid=between(0, 100_000),
+        importance=LOW,
+        internal=True,
+    ),
+    Key(
         "tidelog.health.loop.stall.ms",
         INT,
         30_000,
@@ -193,8 +204,9 @@ KEYS: Final = (
         "tidelog.metrics.listener",
         STRING,
         "",
-        "Where /metrics, /healthz and /readyz are served, for instance http://127.0.0.1:9308. Port "
-        "0 takes any free one. Everybody who reaches it may read it. Empty serves none of them.",
+        "Where /metrics, /events, /healthz and /readyz are served, for instance "
+        "http://127.0.0.1:9308. Port 0 takes any free one. Everybody who reaches it may read it. "
+        "Empty serves none of them.",
         internal=True,
     ),
     Key(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from tidelog.controller import znodes
 from tidelog.controller.cluster.controller_broker_request_batch import ControllerBrokerRequestBatch
 from tidelog.controller.cluster.controller_context import ControllerContext, ReplicaAssignment
-from tidelog.controller.cluster.election import Eligibility, Eligible, eligible_after
+from tidelog.controller.cluster.election import Election, Eligibility, Eligible, eligible_after
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.metadata_store import Check, Create, Operation, SetData
 from tidelog.types import NO_LEADER, TopicPartition
@@ -29,8 +29,13 @@ class DecisionDraft:
         self.state = context.draft()
         self.requests = ControllerBrokerRequestBatch()
         self.deleted_topics: set[str] = set()  # to be taken out of the store once all is told
+        self.elections: list[Election] = []  # of partitions that had a leader once
         self._led: dict[TopicPartition, None] = {}
         self._assigned: dict[str, None] = {}
+
+    def stored_leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        """What held before this decision."""
+        return self._context.leadership.get(partition)
 
     def lead(self, partition: TopicPartition, decided: LeaderAndIsr) -> LeaderAndIsr:
         """Gives the partition this leader and in-sync set; the eligible replicas follow."""

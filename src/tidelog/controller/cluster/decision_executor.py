@@ -24,9 +24,11 @@ from tidelog.controller.cluster.controller_channel_manager import ControllerChan
 from tidelog.controller.cluster.controller_context import ControllerContext, TopicNode
 from tidelog.controller.cluster.controller_store import Conflict, ControllerStore
 from tidelog.controller.cluster.decision_draft import DecisionDraft
+from tidelog.controller.cluster.election import Election
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.metadata_store import Delete, Operation
+from tidelog.slices import Slices
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ class DecisionExecutor:
         self._sender = sender
         # Found changed in the store: told by the next decision that is carried out.
         self._to_tell: set[TopicPartition] = set()
+        self._slices = Slices()
         self.is_half_done = False
 
     async def carry_out(self, decide: Callable[[DecisionDraft], T]) -> T:
@@ -79,6 +82,9 @@ class DecisionExecutor:
             self._to_tell.clear()
             await self._remove_topics(draft.deleted_topics)
             self.is_half_done = False
+            for election in draft.elections:
+                await self._slices.breathe()
+                _log_election(election)
             return result
 
     def _nodes(self, draft: DecisionDraft) -> list[TopicNode | None]:
@@ -145,6 +151,27 @@ class DecisionExecutor:
             }
             assignments = {**stored.assignments, **known}
             self._context.put_topic(name, stored.topic_id, stored.version, assignments)
+
+
+def _log_election(election: Election) -> None:
+    partition, before, reason, elected = election
+    fields = {"partition": str(partition), "was": before.leader, "reason": reason}
+    if elected is None:
+        logger.warning(
+            "a partition has no leader",
+            extra={"event": "leader-missing", **fields, "isr": list(before.isr)},
+        )
+    else:
+        logger.info(
+            "leader elected",
+            extra={
+                "event": "leader-elected",
+                **fields,
+                "leader": elected.leader,
+                "leader_epoch": elected.leader_epoch,
+                "isr": list(elected.isr),
+            },
+        )
 
 
 async def _remove_topic(store: ControllerStore, name: str) -> None:

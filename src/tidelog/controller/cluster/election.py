@@ -39,6 +39,7 @@ from tidelog.types import NO_LEADER
 
 if TYPE_CHECKING:
     from tidelog.controller.cluster.controller_context import ReplicaAssignment
+    from tidelog.types import TopicPartition
 
 
 class ElectionStrategy(Enum):
@@ -63,6 +64,15 @@ class Elected(NamedTuple):
     state: LeaderAndIsr
     recipients: tuple[int, ...]
     unclean: bool = False
+
+
+class Election(NamedTuple):
+    """One that was held, for the log."""
+
+    partition: TopicPartition
+    before: LeaderAndIsr
+    reason: str
+    elected: LeaderAndIsr | None  # None: nobody may lead
 
 
 def elect(strategy: ElectionStrategy, candidates: Candidates) -> Elected | None:

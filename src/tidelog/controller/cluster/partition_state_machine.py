@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.cluster.election import Candidates, ElectionStrategy, elect
+from tidelog.controller.cluster.election import Candidates, Election, ElectionStrategy, elect
 from tidelog.controller.cluster.leader_and_isr import LeaderAndIsr
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.types import NO_LEADER, TopicPartition
@@ -39,6 +39,16 @@ logger = logging.getLogger(__name__)
 
 PREFERRED_ELECTION: Final = 0
 UNCLEAN_ELECTION: Final = 1
+
+# Why there was an election: words for the log.
+LEADER_GONE: Final = "leader-gone"
+REPLICA_BACK: Final = "replica-back"  # nobody led, and now somebody may
+UNCLEAN: Final = "unclean"  # nobody in sync was left
+REASONS: Final = {
+    ElectionStrategy.REASSIGNED: "reassignment",
+    ElectionStrategy.PREFERRED: "preferred",
+    ElectionStrategy.CONTROLLED_SHUTDOWN: "controlled-shutdown",
+}
 
 
 class PartitionState(Enum):
@@ -128,8 +138,11 @@ def _first_leader(draft: DecisionDraft, partition: TopicPartition) -> bool:
 def _next_leader(
     draft: DecisionDraft, partition: TopicPartition, strategy: ElectionStrategy
 ) -> bool:
+    # The same decision may have taken the old leader out already.
+    before = draft.stored_leadership(partition) or draft.state.leadership[partition]
     elected = elect(strategy, candidates(draft, partition))
     if elected is None:
+        draft.elections.append(Election(partition, before, _reason(strategy, before), None))
         return False
     if elected.unclean:
         logger.warning(
@@ -139,8 +152,16 @@ def _next_leader(
         draft.set_leadership(partition, elected.state._replace(elr=(), last_known_elr=()))
     else:
         draft.lead(partition, elected.state)
+    reason = UNCLEAN if elected.unclean else _reason(strategy, before)
+    draft.elections.append(Election(partition, before, reason, elected.state))
     draft.requests.tell_replicas(elected.recipients, partition)
     return True
+
+
+def _reason(strategy: ElectionStrategy, before: LeaderAndIsr) -> str:
+    if strategy in REASONS:
+        return REASONS[strategy]
+    return REPLICA_BACK if before.leader == NO_LEADER else LEADER_GONE
 
 
 def candidates(draft: DecisionDraft, partition: TopicPartition) -> Candidates:

@@ -159,15 +159,20 @@ class TransactionCoordinator:
         if decision is Begin.FENCE:
             last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
             self._end(shard, transaction.fenced(last_epoch, self._clock.time_ms()))
+            _log_fencing(transaction, aborted=True)
             transaction = shard.transactions[transactional_id]
             decision = decide_begin(transaction, expected)  # refuses while it is not complete
         if decision is Begin.DONE:
             return Ended(_identity(transaction), None)
         now_ms = self._clock.time_ms()
+        before = shard.transactions.get(transactional_id)
         transaction = begun(
             transaction, expected, transaction_timeout_ms, spare_producer_id, now_ms
         )
-        return Ended(_identity(transaction), self._write(shard, transaction))
+        written = self._write(shard, transaction)
+        if before is not None and expected is None:
+            _log_fencing(before, aborted=False)
+        return Ended(_identity(transaction), written)
 
     # Transactions
 
@@ -350,6 +355,7 @@ class TransactionCoordinator:
         details = {
             "transactional_id": transaction.transactional_id,
             "producer_id": transaction.producer_id,
+            "producer_epoch": transaction.producer_epoch,
             "timeout_ms": transaction.timeout_ms,
         }
         try:
@@ -456,3 +462,17 @@ def _is_expired(transaction: Transaction | None, oldest_ms: int) -> bool:
 
 def _identity(transaction: Transaction) -> ProducerIdentity:
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+
+def _log_fencing(transaction: Transaction, *, aborted: bool) -> None:
+    """Another producer began with the id of this one, which can write no more."""
+    logger.info(
+        "a producer is fenced by a newer one",
+        extra={
+            "event": "producer-fenced",
+            "transactional_id": transaction.transactional_id,
+            "producer_id": transaction.producer_id,
+            "producer_epoch": transaction.producer_epoch,
+            "aborted": aborted,
+        },
+    )

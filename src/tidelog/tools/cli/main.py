@@ -49,6 +49,7 @@ SECTIONS: Final = {
         "txn": Lazy("transactions", "list, describe and abort transactions, find those that hang"),
         "reassign": Lazy("reassign", "move replicas between brokers"),
         "elect": Lazy("elect", "elect leaders of partitions"),
+        "explain": Lazy("explain", "why a partition, group, transaction or record is as it is"),
         "top": Lazy("top", "watch brokers, topics and groups: lag, rates and latencies"),
         "generate": Lazy("generate", "a dashboard for Grafana, a configuration for Prometheus"),
     },

@@ -8,9 +8,9 @@ from typing import Any
 import confluent_kafka
 
 from tests.conftest import StartBroker
-from tests.integration.test_metrics import LISTENER, get, url_of, value
+from tests.integration.test_metrics import LISTENER, get, url_of
+from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.raw_client import RawClient
 from tidelog.client import Admin
 from tidelog.client.admin.configs import AlterConfig, ConfigResource, ConfigResourceType
 
@@ -18,11 +18,13 @@ ALL = ConfigResource(ConfigResourceType.CLIENT_METRICS, "all")
 
 
 def subscribe(bootstrap: str, **settings: str) -> None:
+    changes = [AlterConfig(name.replace("_", "."), text) for name, text in settings.items()]
     with Admin({"bootstrap.servers": bootstrap}) as admin:
-        changes = [
-            AlterConfig(name.replace("_", "."), text) for name, text in settings.items()
-        ]
         admin.incremental_alter_configs({ALL: changes})[ALL].get()
+
+
+def scrape(broker: BrokerProcess) -> str:
+    return get(url_of(broker) + "/metrics")
 
 
 def test_librdkafka_pushes_and_a_scrape_shows_it(start_broker: StartBroker) -> None:
@@ -32,15 +34,20 @@ def test_librdkafka_pushes_and_a_scrape_shows_it(start_broker: StartBroker) -> N
     producer = confluent_kafka.Producer({**settings, "client.id": "pushing-1"})
     other = confluent_kafka.Producer({**settings, "client.id": "silent"})
 
-    def pushed() -> bool:
+    def has_pushed() -> bool:
         for each in (producer, other):
             each.produce("orders", b"order")
             each.flush(60)
-        page = get(url_of(broker) + "/metrics")
-        found = re.findall(r"^kafka_client_producer_\w+\{.*$", page, re.MULTILINE)
-        return any(float(line.rpartition(" ")[2]) > 0 for line in found)
+        pushed = re.findall(
+            r'^kafka_client_producer_\w+\{.*client_id="pushing-1".*\} (\S+)$',
+            scrape(broker),
+            re.MULTILINE,
+        )
+        return any(float(number) > 0 for number in pushed)
 
-    eventually(pushed)
-    page = get(url_of(broker) + "/metrics")
-    print(page)
+    eventually(has_pushed)
+    page = scrape(broker)
+    (info,) = re.findall("^kafka_client_info.*$", page, re.MULTILINE)
+    assert 'client_software_name="confluent-kafka-python"' in info
     assert 'client_id="silent"' not in page
+    assert "kafka_server_client_metrics_plugin_error_count 0" in page

@@ -64,12 +64,12 @@ from tidelog.tls.settings import TlsSettings
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.broker.telemetry.client_metrics_manager import ClientMetricsManager
     from tidelog.broker.cluster_member import ClusterMember
     from tidelog.broker.observation.collector import Collector
     from tidelog.broker.observation.http_server import HttpServer
     from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
+    from tidelog.broker.telemetry.client_metrics_manager import ClientMetricsManager
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.group import Topics
 

@@ -93,7 +93,7 @@ class PushedMetrics:
         if len(point.name) > NAME_CHARS_MAX or name == PREFIX:
             return None
         mine = {key: client.facts.get(key, "") for key in ("client_instance_id", "client_id")}
-        text = labels({**_label_names(point.attributes), **mine})
+        text = labels(_label_names(point.attributes, mine))
         known = client.series.get(name + text)
         if known is not None:
             return known
@@ -140,16 +140,18 @@ def series_name(metric: str) -> str:
     return PREFIX + ("info_" if name == "info" else name)
 
 
-def _label_names(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Sorted, so that the same attributes are the same series in any order."""
-    found: dict[str, str] = {}
+def _label_names(attributes: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Ours first, which no attribute replaces. Always in the same order: Prometheus refuses a page
+    that has a series twice.
+    """
+    found = dict(ours)
     for key, text in sorted(attributes.items()):
         name = _NOT_IN_NAME.sub("_", key).strip("_").lower()
-        if name and not name[0].isdigit():
+        if name and not name[0].isdigit() and name not in ours:
             found[name] = text[:VALUE_CHARS_MAX]
     return found
 
 
 def _info(facts: Mapping[str, str], resource: Mapping[str, str]) -> str:
-    text = labels({**_label_names(resource), **facts})
+    text = labels(_label_names(resource, facts))
     return text if len(text) <= TEXT_CHARS_MAX * 2 else labels(facts)

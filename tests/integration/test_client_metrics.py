@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -15,6 +19,13 @@ from tidelog.client import Admin
 from tidelog.client.admin.configs import AlterConfig, ConfigResource, ConfigResourceType
 
 ALL = ConfigResource(ConfigResourceType.CLIENT_METRICS, "all")
+
+
+TIDELOG = str(Path(sys.executable).parent / "tidelog")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([TIDELOG, *command], capture_output=True, text=True, timeout=120)
 
 
 def subscribe(bootstrap: str, **settings: str) -> None:
@@ -51,3 +62,12 @@ def test_librdkafka_pushes_and_a_scrape_shows_it(start_broker: StartBroker) -> N
     assert 'client_software_name="confluent-kafka-python"' in info
     assert 'client_id="silent"' not in page
     assert "kafka_server_client_metrics_plugin_error_count 0" in page
+    url = url_of(broker) + "/metrics"
+    command = ("cluster", "client-metrics", "--metrics", url, "-o", "jsonl")
+    (client,) = map(json.loads, run(*command).stdout.splitlines())
+    assert (client["client_id"], client["software"]) == ("pushing-1", "confluent-kafka-python")
+    assert client["metrics"] > 1
+    pushed = run(*command, "--client", "pushing-1").stdout
+    assert '"metric":"producer_' in pushed.replace(" ", "")
+    nobody = run(*command, "--client", "silent")
+    assert (nobody.returncode, "no client silent" in nobody.stderr) == (1, True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from kio.index import load_entity_schema
 from kio.serial import entity_reader, entity_writer
@@ -57,6 +58,15 @@ def kio_samples() -> Iterator[KioSample]:
         described = {"group_ids": (MISSING_GROUP,), "include_authorized_operations": False}
         yield KioSample(69, "consumer_group_describe", version, described)
     yield from _token_samples()
+    yield from _telemetry_samples()
+
+
+def _telemetry_samples() -> Iterator[KioSample]:
+    """Of a client without an id, so that nothing is kept of it."""
+    nobody = UUID(int=0)
+    yield KioSample(71, "get_telemetry_subscriptions", 0, {"client_instance_id": nobody})
+    pushed = {"subscription_id": 0, "terminating": True, "compression_type": 0, "metrics": b""}
+    yield KioSample(72, "push_telemetry", 0, {"client_instance_id": nobody, **pushed})
 
 
 def _token_samples() -> Iterator[KioSample]:

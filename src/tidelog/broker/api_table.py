@@ -27,6 +27,7 @@ class Api:
         "handle",
         "handler_module",
         "in_cluster_only",
+        "is_telemetry",
         "key",
         "max_version",
         "min_version",
@@ -40,11 +41,13 @@ class Api:
         handler_module: str,
         *,
         in_cluster_only: bool = False,
+        is_telemetry: bool = False,
     ) -> None:
         self.key = key
         self.min_version = min_version
         self.max_version = max_version
         self.in_cluster_only = in_cluster_only  # what brokers ask each other
+        self.is_telemetry = is_telemetry  # not advertised where nobody sees what clients push
         self.handler_module = f"tidelog.broker.handlers.{handler_module}"
         # Both load first, and are replaced by what they load.
         self.decode = self._load_and_decode
@@ -125,6 +128,8 @@ API_TABLE: Final = (
     Api(ApiKey.LIST_TRANSACTIONS, 0, 2, "list_transactions"),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_group_heartbeat"),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_group_describe"),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, "get_telemetry_subscriptions", is_telemetry=True),
+    Api(ApiKey.PUSH_TELEMETRY, 0, 0, "push_telemetry", is_telemetry=True),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "list_config_resources"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions"),
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.broker.refused_sequences import RefusedSequences
     from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
+    from tidelog.broker.telemetry.client_metrics_manager import ClientMetricsManager
     from tidelog.clock import Clock, Timer
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
@@ -61,6 +62,7 @@ class Broker:
     cluster: ClusterMember | None = None  # likewise
     authorizer: RequestAuthorizer | None = None  # None where everybody may do everything
     delegation_tokens: DelegationTokens | None = None  # None without a key to make them with
+    client_metrics: ClientMetricsManager | None = None  # None where nobody could see them
     record_threads: RecordThreads = field(default_factory=RecordThreads)
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
     slices: Slices = field(default_factory=Slices)  # of all long works on requests and orders

@@ -28,6 +28,8 @@ def config_changes(
             await config.broker_announced(entity)
         elif entity_type == "groups":
             await config.group_announced(entity)
+        elif entity_type == "client-metrics":
+            await config.subscription_announced(entity)
         elif entity_type in ("users", "clients", "ips"):
             await config.client_announced(entity_type, entity)
 

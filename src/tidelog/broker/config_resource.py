@@ -18,7 +18,6 @@ Unlike Kafka
   here, and what is accepted must have an effect.
 - Some keys that Kafka changes while it runs are read-only here (42): listeners, thread counts of
   the network and all that nothing acts on. docs/config.md names them.
-- Client metrics (KIP-714) have no subscriptions, and none can be made (42): nobody would collect.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import ALTER_CONFIGS, GROUP, TOPIC
 from tidelog.broker.broker_loggers import LevelChange, require_levels, set_levels
 from tidelog.config.broker import BROKER_TABLE
+from tidelog.config.client_metrics import CLIENT_METRICS_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable
 from tidelog.config.group import GROUP_TABLE
 from tidelog.config.topic import TOPIC_TABLE
@@ -188,6 +188,14 @@ async def apply_change(context: RequestContext, change: ConfigChange, validate_o
             raise invalid_request("Default group resources are not allowed.")
         await broker.dynamic_config.alter_group(
             name, lambda before: change.edit(before, GROUP_TABLE), validate_only=validate_only
+        )
+    elif change.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise invalid_request("Subscription name can't be empty")
+        await broker.dynamic_config.alter_subscription(
+            name,
+            lambda before: change.edit(before, CLIENT_METRICS_TABLE),
+            validate_only=validate_only,
         )
     elif change.resource_type == ResourceType.BROKER_LOGGER and change.levels is not None:
         must_be_this_broker(name, broker.broker_id)

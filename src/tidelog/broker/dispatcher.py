@@ -318,7 +318,7 @@ class RequestDispatcher:
         from tidelog.broker.handlers.api_versions import unsupported_version
 
         head = encode_response_header(correlation_id, ApiKey.API_VERSIONS, 0)
-        answer = unsupported_version(in_cluster=self._broker.cluster is not None)
+        answer = unsupported_version(self._broker)
         request.respond((head, answer.encode(0)))
 
 

@@ -6,6 +6,7 @@ Kept in the metadata store as Kafka keeps it, {"version":1,"config":{...}} at
     /config/brokers/N            of one broker
     /config/brokers/<default>    of all brokers
     /config/groups/G             of a consumer group; G as in a URL
+    /config/client-metrics/S     a subscription to metrics of clients; S as in a URL
     /config/users/U              SCRAM credentials and quotas of a user; U as in a URL
     /config/{clients,ips}/N      quotas, see `quotas/quota_entity.py`
 
@@ -20,6 +21,10 @@ warning, and stays there unless a change names it.
 In a cluster a change is announced under /config/changes, and what others announce is taken over
 (`config_changes.py`).
 
+Kafka's ZooKeeper mode has no groups and no client-metrics below /config; its KRaft mode has both.
+Here they are nodes like the others. Kafka's brokers of a mixed cluster log that they do not know
+them.
+
 Not done: passwords, which Kafka encrypts; a change that has one is refused.
 """
 
@@ -28,7 +33,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from tidelog.broker.broker_config_checks import (
@@ -40,8 +45,9 @@ from tidelog.broker.quotas.quota_entity import QuotaEntity
 from tidelog.broker.quotas.quota_limits import QuotaLimits
 from tidelog.broker.scram_credentials import ScramCredentials
 from tidelog.config.broker import BrokerConfig
+from tidelog.config.client_metrics import CLIENT_METRICS_TABLE, Subscription, subscription
 from tidelog.config.definition import ConfigError
-from tidelog.config.description import BrokerLayers, Entry
+from tidelog.config.description import BrokerLayers, Entry, describe_subscription
 from tidelog.config.group import GROUP_TABLE, GroupConfig, group_config
 from tidelog.config.topic import LogConfig, log_config
 from tidelog.controller import acl_znodes, znodes
@@ -65,6 +71,8 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.sasl.scram import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
+
+CLIENT_METRICS: Final = "client-metrics"
 
 Texts = Mapping[str, str]
 Edit = Callable[[Texts], dict[str, str]]
@@ -91,6 +99,8 @@ class DynamicConfig:
         self._broker_listeners: list[Callable[[BrokerConfig], None]] = []
         self._group_listeners: list[Callable[[str], None]] = []
         self._group_configs: dict[str, GroupConfig] = {}  # of groups with overrides
+        # By name; replaced as a whole, so that its identity tells whether something has changed.
+        self.subscriptions: Mapping[str, Subscription] = {}  # to metrics of clients
         # Asked before a change of this broker is written; raises ConfigError or KafkaError.
         self.must_be_usable: Callable[[BrokerConfig], Awaitable[None]] = _anything_is
         self._scram_credentials = ScramCredentials()
@@ -119,6 +129,8 @@ class DynamicConfig:
         self._log_configs.clear()
         for name, texts in self._stored("groups"):
             self._take_over_group(unquote(name), texts)
+        for name, texts in self._stored(CLIENT_METRICS):
+            self._take_over_subscription(unquote(name), texts)
         for entity_type in ("users", "clients", "ips"):
             root = znodes.config_path(entity_type, "")
             for path, data, _ in self._store.subtree(root[:-1]):
@@ -183,6 +195,11 @@ class DynamicConfig:
         self._take_over_group(name, stored.texts)
         for listener in self._group_listeners:
             listener(name)
+
+    async def subscription_announced(self, entity: str) -> None:
+        """A subscription to metrics of clients has changed elsewhere."""
+        stored = await self._read(CLIENT_METRICS, entity)
+        self._take_over_subscription(unquote(entity), stored.texts)
 
     async def client_announced(self, entity_type: str, entity: str) -> None:
         """What is kept of a user, a client or an address has changed elsewhere."""
@@ -347,6 +364,64 @@ class DynamicConfig:
         )
         for listener in self._group_listeners:
             listener(name)
+
+    def _take_over_subscription(self, name: str, texts: Texts) -> None:
+        try:
+            self._use_subscription(name, texts)
+        except (ConfigError, KafkaError) as error:
+            logger.warning(
+                "a subscription to metrics of clients left out: %s",
+                error,
+                extra={"subscription": name},
+            )
+            self._use_subscription(name, {})
+
+    def _use_subscription(self, name: str, texts: Texts) -> None:
+        others = {k: each for k, each in self.subscriptions.items() if k != name}
+        self.subscriptions = {**others, name: subscription(texts)} if texts else others
+
+    async def describe_subscription(self, name: str) -> list[Entry]:
+        stored = await self._read(CLIENT_METRICS, quoted(name))
+        known = {k: text for k, text in stored.texts.items() if k in CLIENT_METRICS_TABLE}
+        return describe_subscription(known)
+
+    async def alter_subscription(
+        self, name: str, edit: Edit, *, validate_only: bool = False
+    ) -> None:
+        """Raises ConfigError or KafkaError as `alter_group` does."""
+        await self._changes.in_turn(self._alter_subscription(name, edit, validate_only))
+
+    async def _alter_subscription(self, name: str, edit: Edit, validate_only: bool) -> None:
+        entity = quoted(name)
+        while True:
+            stored = await self._read(CLIENT_METRICS, entity)
+            texts = edit(stored.texts)
+            subscription(texts)
+            if validate_only:
+                return
+            if await self._write_subscription(entity, texts, stored.version):
+                break
+        self._use_subscription(name, texts)
+        logger.info(
+            "subscription to metrics of clients changed",
+            extra={
+                "event": "client-metrics-config-changed",
+                "subscription": name,
+                "overrides": texts,
+            },
+        )
+
+    async def _write_subscription(self, entity: str, texts: Texts, version: int | None) -> bool:
+        """One without settings is no subscription, and its node goes."""
+        if texts:
+            return await self._write_plain(CLIENT_METRICS, entity, texts, version)
+        if version is None:
+            return True
+        try:
+            path = znodes.config_path(CLIENT_METRICS, entity)
+            return await self._write(CLIENT_METRICS, entity, [Delete(path, version)])
+        except NoNode:
+            return False
 
     def on_broker_change(self, listener: Callable[[BrokerConfig], None]) -> None:
         """To be told the broker's new configuration; the configuration of topics follows it."""

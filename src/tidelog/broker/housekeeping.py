@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SECOND_MS: Final = 1000
+CLIENT_METRICS_MS: Final = 10_000
 IDLE_MAPS_MS: Final = 300_000
 
 
@@ -129,6 +130,11 @@ class Housekeeping:
                 "idle maps", lambda: IDLE_MAPS_MS, logs.release_idle_maps, broker.timer, self._work
             ),
         ]
+        if broker.client_metrics is not None:
+            expire = broker.client_metrics.expire
+            self._duties.append(
+                Duty("client metrics", lambda: CLIENT_METRICS_MS, expire, broker.timer, self._work)
+            )
         if broker.delegation_tokens is not None:
             self._duties.append(
                 self._configured(

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from tidelog.broker.observation.http_server import HttpServer
     from tidelog.broker.security.delegation_tokens import DelegationTokens
     from tidelog.broker.security.request_authorizer import RequestAuthorizer
+    from tidelog.broker.telemetry.client_metrics_manager import ClientMetricsManager
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.group import Topics
 
@@ -335,7 +336,22 @@ class Server:
             self._group_config_changed(group_id)
         self.broker.authorizer = self._authorizer(config, ground.store)
         self.broker.delegation_tokens = self._delegation_tokens(config, ground.store)
+        self.broker.client_metrics = self._client_metrics(config, ground.dynamic_config)
         self._token_validators = TokenValidators(config, clock=self._clock, timer=self._timer)
+
+    def _client_metrics(
+        self, config: BrokerConfig, dynamic_config: DynamicConfig
+    ) -> ClientMetricsManager | None:
+        if config.metrics_listener is None:
+            return None
+        from tidelog.broker.telemetry.client_metrics_manager import ClientMetricsManager
+
+        return ClientMetricsManager(
+            dynamic_config,
+            self._clock,
+            max_bytes=config.get_int("telemetry.max.bytes"),
+            series_max=config.get_int("tidelog.client.metrics.series.max"),
+        )
 
     def _authorizer(self, config: BrokerConfig, store: MetadataStore) -> RequestAuthorizer | None:
         """The lists are read here: nobody is served before they are known."""

@@ -7,7 +7,8 @@ A broker's configuration has four layers. The first that has a key gives its val
     STATIC_BROKER           server.properties and --override
     DEFAULT                 the row's default
 
-A topic's overrides lie above them (DYNAMIC_TOPIC), and so do a group's (DYNAMIC_GROUP).
+A topic's overrides lie above them (DYNAMIC_TOPIC), and so do a group's (DYNAMIC_GROUP). A
+subscription to metrics of clients has its own values (DYNAMIC_CLIENT_METRICS) over defaults.
 
 The synonyms of a key are its values in all layers, best first, and those of other keys for the same
 setting (log.roll.ms and log.roll.hours). As in Kafka the list begins at the key's own name: a
@@ -22,6 +23,7 @@ from itertools import dropwhile
 from typing import Final, NamedTuple
 
 from tidelog.config.broker import BROKER_TABLE, LISTENER_PREFIX, BrokerConfig, find_key
+from tidelog.config.client_metrics import CLIENT_METRICS_TABLE
 from tidelog.config.definition import ConfigType, Key, Value, to_text
 from tidelog.config.group import GROUP_TABLE
 from tidelog.config.topic import TOPIC_TABLE, topic_values
@@ -37,6 +39,7 @@ class Source(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    DYNAMIC_CLIENT_METRICS = 7
     DYNAMIC_GROUP = 8
 
 
@@ -148,6 +151,18 @@ class BrokerLayers:
         key = BROKER_TABLE.get(name)
         read_only = key is None or key.is_fixed
         return make_entry(name, find_key(name), text, synonyms, read_only=read_only)
+
+
+def describe_subscription(overrides: Mapping[str, str]) -> list[Entry]:
+    """A subscription to metrics of clients; nothing of the broker's lies below it."""
+    entries = []
+    for key in CLIENT_METRICS_TABLE:
+        text = overrides.get(key.name, to_text(key.default))
+        synonyms = [Synonym(key.name, to_text(key.default), Source.DEFAULT)]
+        if key.name in overrides:
+            synonyms.insert(0, Synonym(key.name, text, Source.DYNAMIC_CLIENT_METRICS))
+        entries.append(make_entry(key.name, key, text, synonyms, read_only=False))
+    return entries
 
 
 def make_entry(

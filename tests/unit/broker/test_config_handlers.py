@@ -451,7 +451,16 @@ def test_lists_are_appended_to_and_subtracted_from(
         (LOGGER, "0", ("root", 9, "INFO"), 42, "not allowed"),
         (LOGGER, "0", ("no.such", SET, "INFO"), 40, "Logger no.such does not exist!"),
         (LOGGER, "0", ("no.such", DELETE, None), 40, "Logger no.such does not exist!"),
-        (METRICS, "m", ("interval.ms", SET, "1"), 42, "CLIENT_METRICS"),
+        (METRICS, "", ("interval.ms", SET, "100"), 42, "name can't be empty"),
+        (METRICS, "m", ("interval.ms", SET, "99"), 42, "must be between 100 and 3600000"),
+        (METRICS, "m", ("interval.ms", SET, "3600001"), 42, "must be between 100 and 3600000"),
+        (METRICS, "m", ("interval.ms", SET, "x"), 40, "Not a number of type INT"),
+        (METRICS, "m", ("no.such", SET, "x"), 42, "Unknown client metrics configuration: no.such"),
+        (METRICS, "m", ("match", SET, "client_id"), 40, "Illegal client matching pattern"),
+        (METRICS, "m", ("match", SET, "client_id="), 40, "Illegal client matching pattern"),
+        (METRICS, "m", ("match", SET, "a=b"), 40, "client_software_name"),
+        (METRICS, "m", ("match", SET, "client_id=("), 40, "Illegal client matching pattern"),
+        (METRICS, "m", ("match", SET, "client_id=(a+)+"), 40, "it may take too long"),
         (0, "x", ("a", SET, "1"), 42, ": 0."),
     ],
 )
@@ -598,6 +607,31 @@ async def test_a_subscription_to_client_metrics_has_the_defaults(tmp_path: Path)
     }
     assert {row.config_source for row in described.values()} == {Source.DEFAULT}
     assert {row.documentation for row in described.values()} == {None}
+
+
+@pytest.mark.parametrize("name", ["all", "a/b", ".."])
+@in_loop
+async def test_a_subscription_is_set_shown_kept_and_removed(name: str, tmp_path: Path) -> None:
+    broker = ConfigBroker(tmp_path)
+    changes = (("metrics", APPEND, "a.,b."), ("interval.ms", SET, "500"))
+    assert (await increment(broker, METRICS, name, *changes))[0] == 0
+    described = rows(await describe(broker, METRICS, name))
+    values = {key: (row.value, row.config_source) for key, row in described.items()}
+    assert values == {
+        "interval.ms": ("500", Source.DYNAMIC_CLIENT_METRICS),
+        "match": ("", Source.DEFAULT),
+        "metrics": ("a.,b.", Source.DYNAMIC_CLIENT_METRICS),
+    }
+    await broker.close()
+    broker = ConfigBroker(tmp_path)
+    kept = broker.dynamic_config.subscriptions
+    assert [(key, each.metrics, each.interval_ms) for key, each in kept.items()] == [
+        (name, ("a.", "b."), 500)
+    ]
+    gone = (("metrics", DELETE, None), ("interval.ms", DELETE, None))
+    assert (await increment(broker, METRICS, name, *gone))[0] == 0
+    assert broker.dynamic_config.subscriptions == {}
+    await broker.close()
 
 
 @in_loop

@@ -52,8 +52,19 @@ async def test_api_versions_lists_exactly_the_table(tmp_path: Path) -> None:
         assert request.answer[:4] == b"\0\0\0\x4d"
         listed = ApiVersionsResponse.decode(memoryview(request.answer), 4, 3).api_keys
         assert [(row.api_key, row.min_version, row.max_version) for row in listed] == [
-            (api.key, api.min_version, api.max_version) for api in served(in_cluster=False)
+            (api.key, api.min_version, api.max_version)
+            for api in served(in_cluster=False)
+            if not api.is_telemetry
         ]
+
+
+@in_loop
+async def test_telemetry_is_listed_where_somebody_can_see_it(tmp_path: Path) -> None:
+    async with handler_stage(tmp_path, tidelog_metrics_listener="http://127.0.0.1:0") as stage:
+        request = Dispatch(stage).message(ApiKey.API_VERSIONS, 0, b"")
+        assert request.answer is not None
+        listed = ApiVersionsResponse.decode(memoryview(request.answer), 4, 0).api_keys
+        assert [row.api_key for row in listed] == [api.key for api in served(in_cluster=False)]
 
 
 def test_a_lone_broker_does_not_serve_what_brokers_ask_each_other() -> None:
@@ -80,7 +91,7 @@ async def test_unknown_version_of_api_versions_falls_back_to_v0(tmp_path: Path) 
         assert request.answer is not None
         answer = ApiVersionsResponse.decode(memoryview(request.answer), 4, 0)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert len(answer.api_keys) == len(served(in_cluster=False))
+        assert len(answer.api_keys) == len(served(in_cluster=False)) - 2  # telemetry
 
 
 @in_loop

@@ -53,6 +53,10 @@ async def test_the_old_version_lists_client_metrics_alone(tmp_path: Path) -> Non
     async with handler_stage(tmp_path) as stage:
         await stage.topic("orders")
         assert rows(await ask(stage, 0)) == set()
+        config = stage.broker.dynamic_config
+        await config.alter_subscription("all", lambda before: {"metrics": "*"})
+        assert rows(await ask(stage, 0)) == {(ResourceType.CLIENT_METRICS, "all")}
+        assert rows(await ask(stage, 1, 16)) == {(ResourceType.CLIENT_METRICS, "all")}
 
 
 @in_loop

@@ -36,6 +36,7 @@ NOT_IN_KAFKAS_TABLE = {
     "group.consumer.regex.refresh.interval.ms",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    "tidelog.client.metrics.series.max",
     "tidelog.events.kept",
     "tidelog.health.loop.stall.ms",
     "tidelog.loop.stall.warn.ms",

@@ -1,11 +1,12 @@
-"""AlterConfigs v0-v2: replaces all overrides of a topic, a broker or a consumer group.
+"""AlterConfigs v0-v2: replaces all overrides of a topic, a broker, a consumer group or a
+subscription to metrics of clients.
 
 Behaviour
 - What is not named goes back to its default. validate_only checks and changes nothing.
 - Resources succeed and fail singly; a resource named twice fails in both places.
 Checks: see `broker/config_resource.py`.
 Versions: v1 like v0 (KIP-219, but there are no quotas), v2 flexible.
-Loggers and client metrics cannot be altered so (42).
+Loggers cannot be altered so (42).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """ApiVersions v0-v4: what this broker serves.
 
 Behaviour
-- Lists the rows of the API table; nothing else is advertised.
+- Lists the rows of the API table; nothing else is advertised. GetTelemetrySubscriptions and
+  PushTelemetry are listed where `tidelog.metrics.listener` is set. Kafka lists them where a plug-in
+  takes the metrics.
 - v3+ carry the client's software name and version, which must match [a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*
   [a-zA-Z0-9])?, else INVALID_REQUEST.
 - Features (v3+): transaction.version is finalized at 2, which tells clients to use KIP-890;
@@ -18,7 +20,7 @@ Versions: v1 throttle time, v3 flexible (the response header stays v0), v4 lower
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.api_table import served
 from tidelog.broker.context import RequestContext
@@ -31,6 +33,9 @@ from tidelog.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
 
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
@@ -48,8 +53,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version
-    in_cluster = context.broker.cluster is not None
-    response = ApiVersionsResponse(api_keys=_served(in_cluster=in_cluster))
+    response = ApiVersionsResponse(api_keys=_served(context.broker))
     if context.api_version >= FIRST_VERSION_WITH_FEATURES:
         _add_features(response, context)
     return response
@@ -70,14 +74,13 @@ def _add_features(response: ApiVersionsResponse, context: RequestContext) -> Non
     ]
 
 
-def unsupported_version(*, in_cluster: bool) -> ApiVersionsResponse:
-    return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(in_cluster=in_cluster)
-    )
+def unsupported_version(broker: Broker) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(broker))
 
 
-def _served(*, in_cluster: bool) -> list[ApiVersion]:
+def _served(broker: Broker) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-        for api in served(in_cluster=in_cluster)
+        for api in served(in_cluster=broker.cluster is not None)
+        if broker.client_metrics is not None or not api.is_telemetry
     ]

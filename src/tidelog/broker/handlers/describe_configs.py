@@ -7,8 +7,8 @@ Behaviour
 - configuration_keys picks keys, null or empty all; unknown ones are left out without an error.
 - A consumer group, known or not: its keys, over the broker's values for all groups.
 - This broker's loggers, with the levels in force.
-- A subscription of client metrics: there are none, so each has the defaults, as in Kafka 4.3. Kafka
-  3.9 has no row for it, and no error either.
+- A subscription to metrics of clients: its keys, over the defaults. One that is not known has the
+  defaults, as in Kafka 4.3; Kafka 3.9 has no row for it, and no error either.
 - Values of passwords are null. The message of a success, and of an unknown topic, is empty.
 Checks, in order: DESCRIBE_CONFIGS on the topic (29), the group (30) or, for all other types, the
 cluster (31), resource type, then topic name valid and topic known, or broker id this one.
@@ -37,7 +37,6 @@ from tidelog.broker.config_resource import (
     unsupported,
 )
 from tidelog.broker.context import RequestContext
-from tidelog.config.definition import ConfigType
 from tidelog.config.description import Entry, Source
 from tidelog.controller.topic_names import must_be_valid
 from tidelog.errors import ErrorCode, KafkaError
@@ -51,17 +50,6 @@ from tidelog.protocol.messages.describe_configs import (
 )
 
 RESOURCES_PER_SLICE: Final = 10
-
-
-def _subscription_key(name: str, value: str, type: ConfigType, doc: str) -> Entry:
-    return Entry(name, value, Source.DEFAULT, False, False, type, doc, ())
-
-
-SUBSCRIPTION: Final = [
-    _subscription_key("interval.ms", "300000", ConfigType.INT, "How often clients send metrics."),
-    _subscription_key("match", "", ConfigType.LIST, "Which clients send them; empty: all."),
-    _subscription_key("metrics", "", ConfigType.LIST, "Prefixes of their names; empty: none."),
-]
 
 
 async def handle(
@@ -135,7 +123,7 @@ async def entries_of(context: RequestContext, resource: DescribeConfigsResource)
     if resource.resource_type == ResourceType.CLIENT_METRICS:
         if not name:
             raise invalid_request("Client metrics subscription name must not be empty")
-        return SUBSCRIPTION
+        return await dynamic_config.describe_subscription(name)
     raise unsupported(resource.resource_type)
 
 

@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs v0-v1 (KIP-339): changes single overrides.
 
-They are those of topics, brokers, consumer groups and loggers.
+They are those of topics, brokers, consumer groups, subscriptions to metrics of clients, and
+loggers.
 
 Behaviour
 - SET and DELETE work on any key; APPEND and SUBTRACT on lists, beginning with the key's default

@@ -1,9 +1,10 @@
 """ListConfigResources v0-v1: what has, or can have, a configuration of its own (KIP-1142).
 
 Behaviour
-- v0 lists subscriptions to metrics of clients alone, of which there are none here.
+- v0 lists subscriptions to metrics of clients alone.
 - v1 lists the types asked for, or all: topics, brokers and their loggers by the brokers that live,
-  and groups that have settings of their own. A type that is not among them is UNSUPPORTED_VERSION.
+  subscriptions, and groups that have settings of their own. A type that is not among them is
+  UNSUPPORTED_VERSION.
 - An answer about very many topics is made in slices.
 Checks, in order: DESCRIBE_CONFIGS on the cluster (31), the types (35).
 Versions: v1 types.
@@ -58,4 +59,4 @@ def _names(context: RequestContext, resource_type: int) -> Iterable[str]:
         return [
             str(node.broker_id) for node in broker.metadata.nodes(context.session.listener_name)
         ]
-    return ()
+    return tuple(broker.dynamic_config.subscriptions)

@@ -103,12 +103,29 @@ class Collector:
         yield from self._add_traffic(page, budget)
         yield from _Groups(self._broker, page, budget).steps()
         yield from self._add_partitions(page, budget)
+        yield from self._add_client_metrics(page)
         left_out = page.family(
             "tidelog_metrics_left_out", GAUGE, "Topics, groups and partitions without series."
         )
         for kind, count in budget.left_out.items():
             left_out.append(f"tidelog_metrics_left_out{labels({'kind': kind})} {count}")
         add_process(page)
+
+    def _add_client_metrics(self, page: Page) -> Iterator[None]:
+        manager = self._broker.client_metrics
+        if manager is None:
+            return
+        prefix = "kafka_server_client_metrics_"
+        page.gauge(prefix + "instance_count", "Clients that push.", manager.instance_count)
+        page.counter(
+            prefix + "unknown_subscription_request_count",
+            "Pushes for subscriptions that have changed.",
+            manager.unknown_subscriptions,
+        )
+        page.counter(prefix + "throttle_count", "Requests that came early.", manager.throttled)
+        page.counter(prefix + "plugin_export_count", "Pushes taken.", manager.exports)
+        page.counter(prefix + "plugin_error_count", "Malformed pushes.", manager.export_errors)
+        yield from manager.pushed.add_to(page)
 
     # The broker
 

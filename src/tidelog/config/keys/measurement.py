@@ -166,10 +166,20 @@ KEYS: Final = (
         "telemetry.max.bytes",
         INT,
         1_048_576,
-        "Largest telemetry a client may push.",
+        "Largest telemetry a client may push, as it is sent. What inflates to 16 times as much is "
+        "refused too.",
         valid=at_least(1),
         importance=LOW,
-        effect=harmless("Metrics of clients are not taken: PushTelemetry is not advertised."),
+    ),
+    Key(
+        "tidelog.client.metrics.series.max",
+        INT,
+        20_000,
+        "How many series of metrics that clients push the broker keeps, for all clients together; "
+        "1,000 for each. More are counted in tidelog_client_metrics_left_out_total.",
+        valid=at_least(0),
+        importance=LOW,
+        internal=True,
     ),
     Key(
         "tidelog.events.kept",

@@ -1,10 +1,11 @@
-"""`tidelog cluster info|brokers|health|log-dirs|features`.
+"""`tidelog cluster info|brokers|health|log-dirs|features|client-metrics`.
 
 info       the cluster's id, its controller and how much there is in it
 brokers    who is there, what each one leads and holds
 health     what is wrong; exit code 1 if something is
 log-dirs   sizes of log directories, or of replicas with --replicas
 features   what the brokers support and have agreed on
+client-metrics  clients that push metrics, or what one of them pushes
 """
 
 from __future__ import annotations
@@ -291,4 +292,49 @@ def features(session: Session, broker_id: int | None) -> int:
         columns("feature", "min_supported>", "max_supported>", "level>"),
         empty="The brokers tell of no features.",
     )
+    return 0
+
+
+# client-metrics
+
+
+@command.command("client-metrics")
+@click.option(
+    "--metrics",
+    "urls",
+    multiple=True,
+    required=True,
+    metavar="URL",
+    help="A broker's metrics; may be given often.",
+)
+@click.option("--client", metavar="ID", help="What this client pushes: a client or instance id.")
+@pass_session
+def client_metrics(session: Session, urls: tuple[str, ...], client: str | None) -> int:
+    """List the clients that push metrics, or the metrics of one.
+
+    \b
+    tidelog cluster client-metrics --metrics http://127.0.0.1:9308/metrics
+    """
+    from tidelog.tools.pushing_clients import clients, metrics, read_page
+
+    pages = []
+    for url in urls:
+        try:
+            pages.append(read_page(url))
+        except (OSError, ValueError) as error:
+            raise CommandFailed(
+                f"{url} gives no metrics: {error}. Set tidelog.metrics.listener on the broker, and "
+                "name the address that its ready line prints."
+            ) from error
+    if client is None:
+        named = ("client_id", "instance_id", "software", "version", "address", "metrics>")
+        show_rows(session.output_format, clients(pages), columns(*named))
+        return 0
+    rows = metrics(pages, client)
+    if not rows:
+        raise CommandFailed(
+            f"no client {client} has pushed metrics. A client pushes if a subscription matches it, "
+            "which `tidelog config get client-metrics NAME` shows."
+        )
+    show_rows(session.output_format, rows, columns("metric", "labels", "value>"))
     return 0

@@ -60,14 +60,16 @@ CODES = {
 }
 DENIED = frozenset(CODES.values())
 
-# Nobody needs a permission for these, as in Kafka: they come before anybody is known, or are for
-# owners and renewers of a delegation token alone.
+# Nobody needs a permission for these, as in Kafka: they come before anybody is known, are for
+# owners and renewers of a delegation token alone, or bring metrics that a subscription asked for.
 OPEN = {
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
 }
 # What they leave out of an answer that is no refusal has tests of its own in this directory.
 FILTERED = {

@@ -53,7 +53,7 @@ generate: setup
 # the documentation as a site in build/site; fails if a link is broken
 docs: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
-	$(BIN)/python packaging/site.py
+	$(BIN)/python packaging/documentation_site.py
 
 # sdist and wheels in dist/, built and checked; uploads nothing
 release: setup

@@ -130,7 +130,8 @@ def test_a_client_is_held_to_its_share_of_time(start_broker: StartBroker) -> Non
 
         free = asked_in(2)
         assert max(throttles) == 0
-        set_quota(broker, EVERYBODY, request_percentage=1)
+        # So little that a client which a busy machine lets run only now and then is above it too.
+        set_quota(broker, EVERYBODY, request_percentage=0.01)
         asked_in(2)
         held = asked_in(4)
     assert 0 < max(throttles) <= 1000, "never longer than a sample"

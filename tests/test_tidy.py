@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -245,6 +246,15 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         str(p.relative_to(ROOT)) for p in all_python_files() if BANNED_MODULE_NAMES.match(p.stem)
     ]
     assert bad == []
+
+
+def test_no_script_of_the_sdist_has_the_name_of_a_standard_module() -> None:
+    """pytest takes `packaging/site.py` for the module `site`, as it does with each file of a
+    plug-in's distribution, and ends before the first test because that one is loaded already.
+    """
+    scripts = {path.stem for path in (ROOT / "packaging").glob("*.py")}
+    assert scripts, "looked in the wrong place"
+    assert not scripts & sys.stdlib_module_names
 
 
 def test_test_files_have_unique_names() -> None:

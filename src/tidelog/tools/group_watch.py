@@ -18,6 +18,7 @@ that the looks span.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from enum import StrEnum
@@ -71,11 +72,11 @@ def partition_status(looks: Sequence[Look]) -> Status:
     if 0 in lags:
         return Status.OK
     committed = [look.committed or 0 for look, _ in told]
-    if any(later < sooner for sooner, later in zip(committed, committed[1:], strict=False)):
+    if any(later < sooner for sooner, later in itertools.pairwise(committed)):
         return Status.REWIND
     if committed[0] == committed[-1]:
         return Status.STALL if told[-1][0].is_owned else Status.STOP
-    if all(later >= sooner for sooner, later in zip(lags, lags[1:], strict=False)):
+    if all(later >= sooner for sooner, later in itertools.pairwise(lags)):
         return Status.WARN
     return Status.OK
 

@@ -370,17 +370,9 @@ def _reset(
 
 
 def reset_target(flag: str, value: Any) -> Target:
-    from tidelog.tools.offset_reset import Target, datetime_ms, duration_ms
+    from tidelog.tools.offset_reset import target_of
 
-    if flag == "--to-offset":
-        return Target("offset", value)
-    if flag == "--shift-by":
-        return Target("shift", value)
-    if flag == "--to-datetime":
-        return Target("timestamp", datetime_ms(value))
-    if flag == "--by-duration":
-        return Target("timestamp", SystemClock().time_ms() - duration_ms(value))
-    return Target(flag.removeprefix("--to-"))
+    return target_of(flag.removeprefix("--"), str(value), SystemClock().time_ms())
 
 
 def chosen_partitions(admin: Admin, choices: Sequence[str]) -> list[TopicPartition]:

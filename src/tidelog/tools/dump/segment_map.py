@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple

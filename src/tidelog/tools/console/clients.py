@@ -44,6 +44,7 @@ class Clients:
         self.admin = AsyncAdmin(self.settings(AdminConfig))
         self._looks: OrderedDict[str, _Look] = OrderedDict()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._kept: dict[type, object] = {}
 
     def settings(self, kind: type[KafkaConfig]) -> dict[str, str]:
         """The keys that this kind of client knows, and short time limits."""
@@ -68,6 +69,13 @@ class Clients:
             task.add_done_callback(lambda done: self._forget(name, done))
         shared: T = await asyncio.shield(task)
         return shared
+
+    def kept(self, kind: type[T], make: Callable[[], T]) -> T:
+        """The one object of this kind that lives as long as these clients."""
+        if kind not in self._kept:
+            self._kept[kind] = make()
+        found: Any = self._kept[kind]
+        return found  # type: ignore[no-any-return]
 
     def forget(self, *names: str) -> None:
         """After a change, so that the next page shows it."""

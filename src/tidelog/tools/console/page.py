@@ -154,7 +154,9 @@ def _new_environment() -> Environment:
         short=_short,
         counted=counted,
     )
-    made.globals.update(link=link)
+    from tidelog.tools.console.plots import sparkline
+
+    made.globals.update(link=link, sparkline=sparkline)
     return made
 
 

@@ -163,7 +163,9 @@ def _last_text(points: Sequence[Point], write: Callable[[float], str]) -> str:
 
 
 def _between(first: float, last: float) -> list[float]:
-    return [first + (last - first) * index / TICKS for index in range(TICKS + 1)]
+    """Where the times stand; those of a short while would all be the same."""
+    count = TICKS if last - first >= TICKS * 1_000 else 1
+    return [first + (last - first) * index / count for index in range(count + 1)]
 
 
 def _clock(milliseconds: float) -> str:

@@ -9,7 +9,6 @@ from tidelog.tools.console.event_timeline import (
     KINDS,
     EventFilter,
     Kind,
-    NewEvents,
     row_of,
     rows_of,
 )
@@ -68,14 +67,3 @@ def test_of_many_rows_the_last_are_shown() -> None:
 def test_long_values_are_cut() -> None:
     row = row_of(Event(0, 1, "member-left", {"group": "g" * 5_000, "reason": "r" * 5_000}))
     assert (len(row.about), len(row.fields[0][1])) == (300, 300)
-
-
-def test_new_events_are_told_once() -> None:
-    new = NewEvents(seen_max=4)
-    rows = [row_of(each) for each in ALL]
-    assert new.of(rows[:2]) == rows[:2]
-    assert new.of(rows) == rows[2:]
-    assert new.of(rows) == []
-    more = [row_of(ELECTED._replace(at_ms=10_000 + number)) for number in range(4)]
-    assert new.of(more) == more
-    assert new.of(more) == []

@@ -32,7 +32,7 @@ class BorrowedAdmin(Admin):
         self.admin = admin
         self.thread = _RunningLoop(loop)
 
-    def close(self) -> None:  # type: ignore[override]  # a method there too, made by `blocking`
+    def close(self) -> None:
         """The owner closes it."""
 
 

@@ -7,14 +7,13 @@ of the kind `other`, so a newer broker's events show too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tidelog.tools.explain.events import Event
 
 ROWS_MAX: Final = 500
-SEEN_MAX: Final = 20_000
 VALUE_MAX: Final = 300
 
 
@@ -72,6 +71,8 @@ SUBJECTS: Final = (
     "connection",
     "client",
 )
+# By which the brokers filter what they tell.
+FILTERED: Final = ("partition", "topic", "group", "transactional_id", "producer_id")
 TROUBLE: Final = frozenset(
     {
         "leader-missing",
@@ -153,19 +154,3 @@ def rows_of(
     """The last ones that pass, the newest first, and how many older ones are left out."""
     passed = [row for row in map(row_of, events) if wanted.passes(row)]
     return passed[::-1][:rows_max], max(len(passed) - rows_max, 0)
-
-
-class NewEvents:
-    """Tells which events of an answer were in none before. Of one live page."""
-
-    def __init__(self, seen_max: int = SEEN_MAX) -> None:
-        self._seen: dict[Row, None] = {}
-        self._seen_max = seen_max
-
-    def of(self, rows: Iterable[Row]) -> list[Row]:
-        """In their order."""
-        found = [row for row in rows if row not in self._seen]
-        self._seen.update(dict.fromkeys(found))
-        while len(self._seen) > self._seen_max:
-            del self._seen[next(iter(self._seen))]
-        return found

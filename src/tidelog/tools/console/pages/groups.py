@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
@@ -130,7 +130,7 @@ async def live_list(request: Request) -> Response:
     return event_stream(request, parts())
 
 
-async def _list_context(request: Request) -> dict[str, object]:
+async def _list_context(request: Request) -> dict[str, Any]:
     clients = clients_of(request)
     asked = request.query_params
     text, state = asked.get("text", "").strip(), asked.get("state", "")
@@ -211,7 +211,7 @@ async def live_one(request: Request) -> Response:
     return event_stream(request, parts())
 
 
-async def _one_context(request: Request, group_id: str) -> dict[str, object]:
+async def _one_context(request: Request, group_id: str) -> dict[str, Any]:
     clients = clients_of(request)
     group = (await clients.admin.describe_groups([group_id]))[group_id].get()
     unknown = ""

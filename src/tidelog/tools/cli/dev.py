@@ -77,6 +77,12 @@ POLL_S = 0.2
     metavar="KEY=VALUE",
     help="A key to set for all brokers; may be given often.",
 )
+@click.option(
+    "--console/--no-console",
+    default=None,
+    help="Serve the web console too. Default: where the extra `console` is installed.",
+)
+@click.option("--console-write", is_flag=True, help="Pages of the console may change things.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
 def command(
     action: str | None,
@@ -86,6 +92,8 @@ def command(
     port: int,
     zookeeper: str,
     override: tuple[tuple[str, str], ...],
+    console: bool | None,
+    console_write: bool,
     log_level: str,
 ) -> int:
     """Run a cluster on this machine; or kill, restart, pause or resume a broker of the one that
@@ -97,7 +105,10 @@ def command(
     from tidelog.tools.dev_commands import DevCommands
 
     data.mkdir(parents=True, exist_ok=True)
-    cluster = DevCluster(data.resolve(), brokers, port, dict(override), log_level, zookeeper)
+    options = _console_options(console, can_write=console_write)
+    cluster = DevCluster(
+        data.resolve(), brokers, port, dict(override), log_level, zookeeper, options
+    )
     commands = DevCommands(data, cluster)
     interrupted = watch_signals()
     try:
@@ -109,6 +120,20 @@ def command(
     finally:
         cluster.stop()
         commands.close()
+
+
+def _console_options(wanted: bool | None, *, can_write: bool) -> list[str] | None:
+    """None where there is no console."""
+    from tidelog.broker_process import ConsoleProcess
+
+    missing = ConsoleProcess.missing()
+    if wanted and missing:
+        raise StartupError(
+            f"--console: {', '.join(missing)} cannot be imported; pip install 'tidelog[console]'"
+        )
+    if wanted is False or missing:
+        return None
+    return ["--write"] if can_write else []
 
 
 def _ask(data: Path, action: str, broker: int | None) -> int:
@@ -130,6 +155,7 @@ def _ready_line(cluster: DevCluster) -> str:
         f"bootstrap.servers={cluster.bootstrap_servers} "
         + (f"zookeeper.connect={connect} " if connect else "")
         + (f"metrics={metrics} " if metrics else "")
+        + (f"console={cluster.console.address} " if cluster.console else "")
         + f"pids={pids}"
     )
 

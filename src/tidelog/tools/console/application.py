@@ -17,7 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from tidelog.client.errors import AuthenticationFailed, ClientError, NotAuthorized, UnknownTopic
+from tidelog.client.errors import (
+    AuthenticationFailed,
+    BrokerRefused,
+    ClientError,
+    NotAuthorized,
+    UnknownTopic,
+)
 from tidelog.config.definition import ConfigError
 from tidelog.errors import ErrorCode
 from tidelog.tools.cli.session import with_next_step
@@ -101,6 +107,8 @@ async def _client_error(request: Request, error: Exception) -> Response:
         title, status = "The cluster does not allow this", 403
     elif isinstance(error, UnknownTopic) or error.code in NOT_FOUND_CODES:
         title, status = "There is no such thing in this cluster", 404
+    elif isinstance(error, BrokerRefused):
+        title, status = "The cluster refused this", 400
     else:
         title, status = "The cluster did not answer this", 502
     hint = "" if "-b " in step or "-X " in step else step

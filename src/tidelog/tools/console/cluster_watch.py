@@ -29,6 +29,7 @@ from tidelog.tools.console.clients import Clients, clients_of
 from tidelog.types import NO_LEADER, TopicPartition
 
 LOOK_S: Final = 2.0
+COMPARED_S: Final = 60.0  # a rate over a longer time says nothing
 LOAD_MAX: Final = 0.1  # a look may take this share of the time
 SAMPLES_MAX: Final = 300
 TOPIC_SAMPLES_MAX: Final = 60
@@ -210,8 +211,8 @@ class ClusterWatch:
 
     def _keep(self, now: Look) -> None:
         before, self.latest = self.latest, now
-        if before is not None and now.at_s - before.at_s > 10 * LOOK_S:
-            before = None  # nobody watched meanwhile: a rate over that time says nothing
+        if before is not None and now.at_s - before.at_s > COMPARED_S:
+            before = None  # nobody watched meanwhile
         rate = None if before is None else self.rates.note(before, now)
         traffic = _traffic(before, now)
         self.samples.append(

@@ -1,8 +1,8 @@
 """The past of the brokers, for pages: events of /events, asked for with the visitor's rights.
 
 The addresses are those that the console was given, or the listeners that the brokers' settings
-name. Listeners know no users, so the console asks for the visitor: who may not DESCRIBE the cluster
-gets no events. Visitors with the same login share an answer for a moment.
+name. Listeners know no users; a visitor who may not DESCRIBE the cluster gets no events (`rights`).
+Visitors with the same login share an answer for a moment.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from tidelog.acls import AclOperation
 from tidelog.client.errors import ClientError
 from tidelog.tools.console.borrowed_admin import in_thread
 from tidelog.tools.console.clients import Clients, clients_of
-from tidelog.tools.console.refusals import calm
+from tidelog.tools.console.rights import require_on_cluster
 from tidelog.tools.explain.cluster_facts import event_urls
 from tidelog.tools.explain.event_sources import Gathered, gather
 
 AGE_S: Final = 1.0
 URLS_AGE_S: Final = 60.0
-NOT_ALLOWED: Final = "Events are for users who may DESCRIBE the cluster."
 
 
 async def events_of(request: Request, subjects: Mapping[str, str]) -> Gathered:
     """Of these subjects, and of the brokers themselves; of everything if there are none."""
     clients = clients_of(request)
     given = tuple(request.app.state.settings.metrics_urls)
+    try:
+        await require_on_cluster(request, AclOperation.DESCRIBE, "Events")
+    except ClientError as error:
+        return Gathered([], [f"{str(error).rstrip('.')}."])
     name = f"events of {sorted(subjects.items())}"
     return await clients.shared(name, AGE_S, lambda: _gathered(clients, given, subjects))
 
@@ -37,25 +40,12 @@ async def events_of(request: Request, subjects: Mapping[str, str]) -> Gathered:
 async def _gathered(
     clients: Clients, given: tuple[str, ...], subjects: Mapping[str, str]
 ) -> Gathered:
-    refusal = await clients.shared("may see events", URLS_AGE_S, lambda: _refusal(clients))
-    if refusal:
-        return Gathered([], [refusal])
-    urls, unknown = given, []
+    urls, unknown = given, list[str]()
     if not given:
         found = await clients.shared("event urls", URLS_AGE_S, lambda: _urls(clients))
         urls, unknown = tuple(found[0]), found[1]
     gathered = await asyncio.to_thread(gather, urls, (), subjects)
     return Gathered(gathered.events, [*unknown, *gathered.unknown])
-
-
-async def _refusal(clients: Clients) -> str:
-    """Empty for a visitor who may see them."""
-    try:
-        cluster = await clients.admin.describe_cluster(include_authorized_operations=True)
-    except ClientError as error:
-        return calm(error)
-    allowed = cluster.authorized_operations
-    return "" if allowed is None or AclOperation.DESCRIBE in allowed else NOT_ALLOWED
 
 
 async def _urls(clients: Clients) -> tuple[list[str], list[str]]:

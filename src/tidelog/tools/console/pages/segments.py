@@ -19,9 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tidelog.acls import AclOperation
-from tidelog.tools.console.clients import clients_of
 from tidelog.tools.console.page import problem, render
-from tidelog.tools.console.settings import ConsoleSettings, LoginMode
+from tidelog.tools.console.rights import require_on_cluster
 from tidelog.tools.dump.decoders import Decoder, decode_group_record, decode_transaction
 from tidelog.tools.dump.dump_errors import DumpError
 from tidelog.tools.dump.segment_map import (
@@ -58,10 +57,6 @@ DECODERS: Final[dict[str, Decoder]] = {
 T = TypeVar("T")
 
 
-class NotForThisVisitor(Exception):
-    """The text says why."""
-
-
 class Block(NamedTuple):
     """A batch as a rectangle of the map."""
 
@@ -81,15 +76,7 @@ class ShownRecord(NamedTuple):
 
 async def guarded(request: Request, look: Callable[[], T]) -> T:
     """`look` in a thread, for a visitor who may."""
-    settings: ConsoleSettings = request.app.state.settings
-    if settings.login_mode is LoginMode.CLUSTER:
-        cluster = await clients_of(request).admin.describe_cluster(
-            include_authorized_operations=True
-        )
-        if AclOperation.ALTER not in (cluster.authorized_operations or ()):
-            raise NotForThisVisitor(
-                "Files know no ACLs: to look into them takes ALTER on the cluster."
-            )
+    await require_on_cluster(request, AclOperation.ALTER, "Files")
     return await asyncio.to_thread(look)
 
 
@@ -121,8 +108,6 @@ async def answered(request: Request, answer: Callable[[], T]) -> T | Response:
     """What `answer` found; a page that says why there is nothing."""
     try:
         return await guarded(request, answer)
-    except NotForThisVisitor as error:
-        return problem(request, "This is not for you", str(error), status=403)
     except OutsideTheFolder as error:
         return problem(request, "There is no such log", f"{error}.", status=404)
     except (DumpError, NotALog) as error:

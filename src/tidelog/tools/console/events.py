@@ -78,14 +78,13 @@ class _EventStream(Response):
         self._events = events
         self._streams = streams
         self._session = session
+        self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._streams.begin(self._session)
         work = asyncio.create_task(self._send(send))
-        watches = [
-            asyncio.create_task(_gone(receive)),
-            asyncio.create_task(self._streams.ending()),
-        ]
+        gone = asyncio.create_task(_gone(receive))
+        watches = [gone, asyncio.create_task(self._streams.ending())]
         try:
             await asyncio.wait([work, *watches], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -96,9 +95,17 @@ class _EventStream(Response):
             self._streams.end(self._session)
         if not work.cancelled():
             work.result()
+        elif gone.cancelled():  # the browser still reads
+            if not self._has_begun:
+                await self._begin(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self, send: Send) -> None:
+        self._has_begun = True
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await self._begin(send)
         await _write(send, f"retry: {RETRY_MS}\n\n")
         following: asyncio.Future[Event] | None = None
         try:

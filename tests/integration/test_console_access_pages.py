@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import StartBroker
 from tests.support.console_client import ConsoleClient
+from tests.support.sasl_broker import PASSWORD, start_sasl_broker
 from tidelog.acls import AclBindingFilter
 from tidelog.client import Admin
 from tidelog.client.admin.quotas import QuotaEntity
@@ -141,3 +143,43 @@ def test_a_console_that_only_reads_changes_no_user_and_no_quota(bootstrap: str) 
         assert "Set quotas" not in console.get("/quotas").text
         for path in ("/users/set", "/users/delete", "/quotas/alter", "/quotas/remove"):
             assert console.post(path, user="u", confirm="u").status == 403
+
+
+def test_pages_show_a_user_what_the_cluster_lets_that_user_see(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Files, listeners and pipelines know no ACLs: what is allowed on the cluster counts."""
+    broker = start_sasl_broker(start_broker, {**OPEN, "super.users": "User:ANONYMOUS;User:bob"})
+    settings = ConsoleSettings(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+        },
+        can_write=True,
+        logs=(tmp_path,),
+        pipelines=tmp_path,
+        metrics_urls=("http://127.0.0.1:1",),
+    )
+    reading = "/segments"
+    with ConsoleClient(settings) as console:
+        assert console.get("/acls").location.startswith("/login")
+        console.post("/login", user="alice", password=PASSWORD)
+        refused = console.get(reading)
+        assert (refused.status, "takes ALTER on the cluster" in refused.words) == (403, True)
+        assert console.get("/pipelines").status == 403
+        assert "takes DESCRIBE on the cluster" in console.get("/events").words
+        assert "does not allow you to see this" in console.get("/acls").words
+        assert "does not allow you to see this" in console.get("/users").words
+        assert "does not allow you to see this" in console.get("/quotas").words
+        assert console.get("/groups").status in (200, 403)
+        assert console.get("/transactions").status == 200
+        form = {"user": "eve", "password": "p", "again": "p", "mechanism": "SCRAM-SHA-256"}
+        assert console.post("/users/set", form).status == 403
+
+        console.post("/logout")
+        console.post("/login", user="bob", password="bob-secret")
+        for path in (reading, "/pipelines", "/acls", "/users", "/quotas"):
+            assert console.get(path).status == 200, path
+        assert "does not allow" not in console.get("/acls").words
+        assert "ALTER" not in console.get("/events").words

@@ -57,13 +57,15 @@ def letters_of(topic: str, **query: str) -> str:
     return "/pipelines/letters?" + urlencode({"topic": topic, **query})
 
 
-def values_in(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, tuple[object, ...]]]:
-    found: list[tuple[bytes, tuple[object, ...]]] = []
+def values_in(
+    bootstrap: str, topic: str, count: int
+) -> list[tuple[bytes | None, tuple[object, ...]]]:
+    found: list[tuple[bytes | None, tuple[object, ...]]] = []
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         while len(found) < count:
             found += [(each.value, tuple(each.headers)) for each in consumer.poll(timeout=1.0)]
-    return sorted(found)
+    return sorted(found, key=lambda row: row[0] or b"")
 
 
 def test_letters_are_shown_with_their_reasons(console: ConsoleClient, topic: str) -> None:

@@ -45,13 +45,13 @@ PASSWORD_CHARACTERS_MIN: Final = 8
 )
 @click.option(
     "--pipelines",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     metavar="DIR",
     help="A pipeline's folder, or one of such folders.",
 )
 @click.option(
     "--logs",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     multiple=True,
     metavar="DIR",
     help="A broker's data directory, to show its segments; may be given often.",
@@ -64,7 +64,7 @@ PASSWORD_CHARACTERS_MIN: Final = 8
 @click.option("--user", metavar="NAME", help="Who must log in to see anything.")
 @click.option(
     "--password-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="The password of --user, in the first line.",
 )
@@ -106,6 +106,9 @@ def command(
         return 2
     if (user is None) != (password_file is None):
         raise click.UsageError("--user and --password-file go together")
+    for folder in (*logs, *([] if pipelines is None else [pipelines])):
+        if not folder.is_dir():
+            raise CommandFailed(f"{folder} is no folder")
     from tidelog.config.definition import ConfigError
     from tidelog.tools.console.server import serve
     from tidelog.tools.console.settings import ConsoleSettings, parse_listener

@@ -57,12 +57,12 @@ from tidelog.tools.cli.frame import Command
     help="How long its minutes take.",
 )
 @click.option(
-    "--console/--no-console",
-    default=True,
-    help="Serve the web console too, where the extra `console` is installed.",
+    "--no-console",
+    is_flag=True,
+    help="Serve no web console; there is one where the extra `console` is installed.",
 )
 def command(
-    once: bool, data: Path, port: int, orders: int, minutes: int, tick: float, console: bool
+    once: bool, data: Path, port: int, orders: int, minutes: int, tick: float, no_console: bool
 ) -> int:
     """See it all work: a broker, a shop's events, a pipeline, a check."""
     from tidelog.broker_process import ConsoleProcess
@@ -70,7 +70,7 @@ def command(
     from tidelog.tools.free_ports import free_ports
 
     console_port: int | None = None
-    if console and not once and not ConsoleProcess.missing():
+    if not (no_console or once) and not ConsoleProcess.missing():
         console_port = free_ports(8080 if port else 0, 1)[0]
 
     return run_demo(

@@ -78,9 +78,9 @@ POLL_S = 0.2
     help="A key to set for all brokers; may be given often.",
 )
 @click.option(
-    "--console/--no-console",
-    default=None,
-    help="Serve the web console too. Default: where the extra `console` is installed.",
+    "--no-console",
+    is_flag=True,
+    help="Serve no web console; there is one where the extra `console` is installed.",
 )
 @click.option("--console-write", is_flag=True, help="Pages of the console may change things.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
@@ -92,7 +92,7 @@ def command(
     port: int,
     zookeeper: str,
     override: tuple[tuple[str, str], ...],
-    console: bool | None,
+    no_console: bool,
     console_write: bool,
     log_level: str,
 ) -> int:
@@ -101,11 +101,12 @@ def command(
     """
     if action is not None:
         return _ask(data, action, broker)
+    from tidelog.broker_process import ConsoleProcess
     from tidelog.tools.dev_cluster import DevCluster
     from tidelog.tools.dev_commands import DevCommands
 
     data.mkdir(parents=True, exist_ok=True)
-    options = _console_options(console, can_write=console_write)
+    options = None if no_console or ConsoleProcess.missing() else ["--write"] * console_write
     cluster = DevCluster(
         data.resolve(), brokers, port, dict(override), log_level, zookeeper, options
     )
@@ -120,20 +121,6 @@ def command(
     finally:
         cluster.stop()
         commands.close()
-
-
-def _console_options(wanted: bool | None, *, can_write: bool) -> list[str] | None:
-    """None where there is no console."""
-    from tidelog.broker_process import ConsoleProcess
-
-    missing = ConsoleProcess.missing()
-    if wanted and missing:
-        raise StartupError(
-            f"--console: {', '.join(missing)} cannot be imported; pip install 'tidelog[console]'"
-        )
-    if wanted is False or missing:
-        return None
-    return ["--write"] if can_write else []
 
 
 def _ask(data: Path, action: str, broker: int | None) -> int:

@@ -176,6 +176,16 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path, names: tuple[str, ...])
         inside(root, *names)
 
 
+def test_links_are_not_listed(tmp_path: Path) -> None:
+    written(tmp_path / "other" / "b-0", batch(0))
+    written(tmp_path / "root" / "a-0", batch(0))
+    (tmp_path / "root" / "b-0").symlink_to(tmp_path / "other" / "b-0")
+    (tmp_path / "root" / "a-0" / f"{9:020d}.log").symlink_to("/etc/hostname")
+    (folder,) = log_folders(tmp_path / "root")
+    assert (folder.name, folder.segments) == ("a-0", 1)
+    assert [each.base_offset for each in segments_of(tmp_path / "root" / "a-0")] == [0]
+
+
 def test_what_lies_in_the_folder_is_found_also_by_a_link_to_it(tmp_path: Path) -> None:
     written(tmp_path / "root" / "a-0", batch(0))
     (tmp_path / "other").symlink_to(tmp_path / "root")

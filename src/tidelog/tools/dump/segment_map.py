@@ -106,7 +106,9 @@ def inside(root: Path, *names: str) -> Path:
 
 def log_folders(root: Path) -> list[LogFolder]:
     """Folders of partitions, by name; raises OSError."""
-    names = sorted(each.name for each in islice(os.scandir(root), FOLDERS_MAX) if each.is_dir())
+    names = sorted(
+        each.name for each in islice(os.scandir(root), FOLDERS_MAX) if _is_own_folder(each)
+    )
     return [
         LogFolder(name, len(files), sum(size for _, size in files))
         for name in names
@@ -115,12 +117,17 @@ def log_folders(root: Path) -> list[LogFolder]:
     ]
 
 
+def _is_own_folder(entry: os.DirEntry[str]) -> bool:
+    """Links are not followed: they may lead anywhere."""
+    return entry.is_dir(follow_symlinks=False)
+
+
 def _logs_in(folder: Path) -> list[tuple[str, int]]:
     try:
         return [
             (each.name, each.stat().st_size)
             for each in os.scandir(folder)
-            if LOG_NAME.fullmatch(each.name)
+            if LOG_NAME.fullmatch(each.name) and each.is_file(follow_symlinks=False)
         ]
     except OSError:  # removed meanwhile, or not ours to read
         return []
@@ -131,7 +138,7 @@ def segments_of(folder: Path) -> list[SegmentFile]:
     found = []
     for each in os.scandir(folder):
         match = LOG_NAME.fullmatch(each.name)
-        if match is None:
+        if match is None or not each.is_file(follow_symlinks=False):
             continue
         stem = folder / match[1]
         stat = each.stat()

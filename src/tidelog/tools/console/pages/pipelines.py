@@ -121,7 +121,10 @@ async def live_one(request: Request) -> Response:
     async def parts() -> AsyncGenerator[Event, None]:
         while True:
             await asyncio.sleep(LIVE_S)
-            context = await _one_context(request)
+            try:
+                context = await _one_context(request)
+            except UnknownFolder:  # gone meanwhile, and with it what there is to tell
+                return
             yield parts_event({"status": part(request, "pipelines/status.html", **context)})
 
     return event_stream(request, parts())

@@ -24,6 +24,7 @@ from tidelog.client.admin.transactions import (
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.errors import ClientError
 from tidelog.clock import SystemClock
+from tidelog.errors import ErrorCode
 from tidelog.tools.console.borrowed_admin import in_thread
 from tidelog.tools.console.clients import clients_of
 from tidelog.tools.console.page import field_of, link, problem, render, told
@@ -36,6 +37,7 @@ PAGE_ROWS: Final = 200
 LIST_AGE_S: Final = 1.0
 MINUTE_MS: Final = 60_000
 OLDER_THAN_MIN: Final = 15
+NOT_FOUND: Final = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 STATES: Final = (
     "Ongoing",
     "PrepareCommit",
@@ -87,7 +89,11 @@ async def show_list(request: Request) -> Response:
 async def show_one(request: Request) -> Response:
     admin = clients_of(request).admin
     name = request.query_params.get("id", "")
-    found = (await admin.describe_transactions([name]))[name].get()
+    described = (await admin.describe_transactions([name]))[name]
+    if described.error is not None and described.error.code is NOT_FOUND:
+        message = f"No coordinator knows the transactional id {name}."
+        return problem(request, "There is no such transactional id", message, status=404)
+    found = described.get()
     is_open = found.start_time_ms != NO_TIMESTAMP
     starts: dict[TopicPartition, int] = {}
     unknown = []
@@ -200,7 +206,8 @@ async def _open_at(
     """The producer whose open transaction begins at the offset named."""
     found = (await clients_of(request).admin.describe_producers([place]))[place].get()
     offset = fields.get("offset", "").strip()
-    return next((each for each in found if str(each.txn_start_offset) == offset), None)
+    opened = (each for each in found if each.txn_start_offset != NO_TXN_OFFSET)
+    return next((each for each in opened if str(each.txn_start_offset) == offset), None)
 
 
 def _nothing_open(request: Request) -> Response:

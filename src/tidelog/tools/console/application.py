@@ -31,7 +31,7 @@ from tidelog.tools.console.access import Access, AccessGate
 from tidelog.tools.console.assets import Assets
 from tidelog.tools.console.clients import ClientPool
 from tidelog.tools.console.events import Streams
-from tidelog.tools.console.page import Section, problem
+from tidelog.tools.console.page import Section, problem, templates
 from tidelog.tools.console.settings import ConsoleSettings
 
 # The modules of `pages` by their place in the navigation.
@@ -43,6 +43,13 @@ PAGES: Final[Mapping[str, Sequence[str]]] = {
     "Access": ("acls", "users", "quotas"),
     "Console": ("settings",),
 }
+FIRST_TEMPLATES: Final = (
+    "base.html",
+    "elements.html",
+    *(f"overview/{name}.html" for name in ("overview", "facts", "troubles", "plots", "busy")),
+    "topics/list.html",
+    "topics/rows.html",
+)
 NOT_FOUND_CODES: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}
 )
@@ -90,6 +97,8 @@ def _modules(names: Sequence[str]) -> list[ModuleType]:
 
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    for name in FIRST_TEMPLATES:  # compiled now, not while somebody waits for the first page
+        templates().get_template(name)
     yield
     app.state.streams.end_all()
     await app.state.clients.close()

@@ -72,8 +72,10 @@ def field_of(request: Request, name: str, default: str = "") -> str:
 
 def render(request: Request, template: str, *, status: int = 200, **context: object) -> Response:
     """A whole page. Every template may use what `_surroundings` gives."""
+    messages = request.app.state.access.messages(visitor_of(request))
     page = templates().get_template(template)
-    return HTMLResponse(page.render(_surroundings(request) | context), status)
+    around = _surroundings(request) | {"messages": messages}
+    return HTMLResponse(page.render(around | context), status)
 
 
 def part(request: Request, template: str, **context: object) -> str:
@@ -109,7 +111,7 @@ def _surroundings(request: Request) -> dict[str, object]:
     state = request.app.state
     visitor = visitor_of(request)
     theme = request.cookies.get("theme", "auto")
-    return {
+    found = {
         "request": request,
         "path": request.url.path,
         "sections": state.sections,
@@ -119,8 +121,9 @@ def _surroundings(request: Request) -> dict[str, object]:
         "csrf": visitor.csrf_token,
         "can_write": state.settings.can_write,
         "theme": theme if theme in THEMES else "auto",
-        "messages": state.access.messages(visitor),
     }
+    found["elements"] = templates().get_template("elements.html").make_module(found)
+    return found
 
 
 # Templates

@@ -76,6 +76,49 @@ def test_records_of_internal_topics_are_decoded(console: ConsoleClient) -> None:
     assert '{"group": "readers"}' in found
 
 
+@pytest.mark.parametrize(
+    ("folder", "segment", "kind", "words"),
+    [
+        ("codecs-0", 0, "index", "offset position"),
+        ("codecs-0", 0, "timeindex", "timestamp offset"),
+        ("codecs-0", 16, "snapshot", "no entries"),
+    ],
+)
+def test_indexes_and_snapshots_are_shown(
+    console: ConsoleClient, folder: str, segment: int, kind: str, words: str
+) -> None:
+    log = page(console, "log", dir=0, folder=folder)
+    assert f"segment={segment}&amp;kind={kind}" in log.text
+    found = page(console, "entries", dir=0, folder=folder, segment=segment, kind=kind)
+    assert found.status == 200
+    assert words in found.words
+    assert "disagree" not in found.words
+
+
+def test_an_index_that_disagrees_with_its_segment_is_told(tmp_path: Path) -> None:
+    shutil.copytree(KAFKA_DATA / "codecs-0", tmp_path / "codecs-0")
+    index = tmp_path / "codecs-0" / f"{0:020d}.index"
+    index.write_bytes((3).to_bytes(4, "big") + (1).to_bytes(4, "big"))
+    with ConsoleClient(SETTINGS, logs=(tmp_path,)) as console:
+        found = page(console, "entries", dir=0, folder="codecs-0", segment=0, kind="index")
+        assert "disagree" in found.words
+        assert "Index offset: 3, log offset: -1" in found.words
+        index.write_bytes(bytes(range(1, 9)) * 600)
+        long = page(console, "entries", dir=0, folder="codecs-0", segment=0, kind="index")
+        assert "The first 500 entries" in long.words
+        cut = tmp_path / "codecs-0" / f"{16:020d}.snapshot"
+        cut.write_bytes(b"no snapshot")
+        refused = page(console, "entries", dir=0, folder="codecs-0", segment=16, kind="snapshot")
+        assert (refused.status, "This cannot be shown" in refused.words) == (400, True)
+
+
+def test_other_files_are_no_entries(console: ConsoleClient) -> None:
+    for kind in ("log", "", "../x", "checkpoint"):
+        found = page(console, "entries", dir=0, folder="codecs-0", segment=0, kind=kind)
+        assert found.status == 404
+    assert page(console, "entries", dir=0, folder="codecs-0", segment=5, kind="index").status == 404
+
+
 def test_a_log_is_checked(console: ConsoleClient) -> None:
     found = page(console, "check", dir=0, folder="codecs-0")
     assert found.status == 200

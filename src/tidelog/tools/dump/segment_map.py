@@ -45,6 +45,7 @@ class SegmentFile(NamedTuple):
     index_bytes: int | None
     time_index_bytes: int | None
     txn_index_bytes: int | None
+    snapshot_bytes: int | None
 
 
 class BatchOnMap(NamedTuple):
@@ -150,6 +151,7 @@ def segments_of(folder: Path) -> list[SegmentFile]:
                 _size_or_none(stem.with_suffix(".index")),
                 _size_or_none(stem.with_suffix(".timeindex")),
                 _size_or_none(stem.with_suffix(".txnindex")),
+                _size_or_none(stem.with_suffix(".snapshot")),
             )
         )
     return sorted(found)

@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from tidelog.acls import AclOperation
 from tidelog.tools.console.page import problem, render
 from tidelog.tools.console.rights import require_on_cluster
+from tidelog.tools.dump.collected_output import Collected, collected
 from tidelog.tools.dump.decoders import Decoder, decode_group_record, decode_transaction
 from tidelog.tools.dump.dump_errors import DumpError
 from tidelog.tools.dump.segment_map import (
@@ -52,6 +53,14 @@ RECT_WIDTH_MIN: Final = 0.6
 DECODERS: Final[dict[str, Decoder]] = {
     "__consumer_offsets": decode_group_record,
     "__transaction_state": decode_transaction,
+}
+
+ENTRIES_SHOWN: Final = 500
+ENTRY_FILES: Final = {
+    "index": "Offset index",
+    "timeindex": "Time index",
+    "txnindex": "Transaction index",
+    "snapshot": "Producers",
 }
 
 T = TypeVar("T")
@@ -286,6 +295,37 @@ def _cut(text: str, is_long: bool) -> str:
     return text[:CONTENT_CHARACTERS] + " …" if is_long else text
 
 
+# Indexes and snapshots
+
+
+async def show_entries(request: Request) -> Response:
+    name, kind = request.query_params.get("folder", ""), request.query_params.get("kind", "")
+
+    def look() -> tuple[int, Collected]:
+        number, root = directory_of(request)
+        if kind not in ENTRY_FILES:
+            raise OutsideTheFolder("there is no such kind of file")
+        file = _segment_name(request).removesuffix(".log") + f".{kind}"
+        return number, collected(str(inside(root, name, file)), ENTRIES_SHOWN)
+
+    found = await answered(request, look)
+    if isinstance(found, Response):
+        return found
+    number, entries = found
+    folder = str(directory_of(request)[1] / name) + "/"
+    return render(
+        request,
+        "segments/entries.html",
+        number=number,
+        folder=name,
+        segment=request.query_params.get("segment", ""),
+        what=ENTRY_FILES[kind],
+        columns=list(entries.rows[0]) if entries.rows else [],
+        entries=entries,
+        disagreements=[each.replace(folder, "") for each in entries.disagreements[:ENTRIES_SHOWN]],
+    )
+
+
 # Check
 
 
@@ -329,5 +369,6 @@ ROUTES: Final[Sequence[BaseRoute]] = (
     Route("/segments/log", show_log),
     Route("/segments/map", show_map),
     Route("/segments/batch", show_batch),
+    Route("/segments/entries", show_entries),
     Route("/segments/check", check),
 )

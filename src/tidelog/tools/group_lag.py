@@ -39,36 +39,41 @@ def total_lag(rows: Iterable[PartitionLag]) -> int:
     return sum(max(row.lag or 0, 0) for row in rows)
 
 
-async def committed_offsets(admin: AsyncAdmin, group_id: str) -> dict[TopicPartition, int]:
-    found = await admin.list_group_offsets(group_id)
+async def committed_offsets(
+    admin: AsyncAdmin, group_id: str, timeout_s: float | None = None
+) -> dict[TopicPartition, int]:
+    found = await admin.list_group_offsets(group_id, timeout=timeout_s)
     return {each: row.offset for each, row in found.items() if row is not None}
 
 
-async def partition_lags(admin: AsyncAdmin, group: GroupDescription) -> list[PartitionLag]:
+async def partition_lags(
+    admin: AsyncAdmin, group: GroupDescription, timeout_s: float | None = None
+) -> list[PartitionLag]:
     """Of every partition that the group has committed for, or that a member has."""
-    found = (await lags_of_groups(admin, [group]))[group.group_id]
+    found = (await lags_of_groups(admin, [group], timeout_s))[group.group_id]
     if isinstance(found, ClientError):
         raise found
     return found
 
 
 async def lags_of_groups(
-    admin: AsyncAdmin, groups: Sequence[GroupDescription]
+    admin: AsyncAdmin, groups: Sequence[GroupDescription], timeout_s: float | None = None
 ) -> dict[str, list[PartitionLag] | ClientError]:
-    """A group that cannot be asked about has its error in place of rows."""
+    """A group that cannot be asked about has its error in place of rows. The time is that of each
+    call; a partition that nobody leads takes all of it."""
     turns = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def committed(group_id: str) -> dict[TopicPartition, int] | ClientError:
         async with turns:
             try:
-                return await committed_offsets(admin, group_id)
+                return await committed_offsets(admin, group_id, timeout_s)
             except ClientError as problem:
                 return problem
 
     answers = await asyncio.gather(*(committed(group.group_id) for group in groups))
     wanted = {place for answer in answers if isinstance(answer, dict) for place in answer}
     wanted |= {place for group in groups for member in group.members for place in member.assignment}
-    ends = await log_end_offsets(admin, wanted)
+    ends = await log_end_offsets(admin, wanted, timeout_s)
     return {
         group.group_id: answer
         if isinstance(answer, ClientError)
@@ -78,9 +83,10 @@ async def lags_of_groups(
 
 
 async def log_end_offsets(
-    admin: AsyncAdmin, partitions: Iterable[TopicPartition]
+    admin: AsyncAdmin, partitions: Iterable[TopicPartition], timeout_s: float | None = None
 ) -> dict[TopicPartition, int]:
-    found = await admin.list_offsets(dict.fromkeys(sorted(partitions), LATEST))
+    wanted = dict.fromkeys(sorted(partitions), LATEST)
+    found = await admin.list_offsets(wanted, timeout=timeout_s)
     return {
         partition: result.get().offset
         for partition, result in found.items()

@@ -55,6 +55,7 @@ PAGE_GROUPS: Final = 50
 PARTITIONS_SHOWN: Final = 500
 LIST_AGE_S: Final = 2.0
 LIVE_S: Final = 5.0
+PATIENCE_S: Final = 3.0  # with a coordinator or a leader that is not there
 EMPTY: Final = "Empty"
 TONES: Final[Mapping[str, str]] = {
     Status.OK: "good",
@@ -159,9 +160,10 @@ async def _list_context(request: Request) -> dict[str, Any]:
 async def _rows(
     clients: Clients, watch: GroupWatch, listings: Sequence[GroupListing]
 ) -> list[GroupRow]:
-    described = await clients.admin.describe_groups([each.group_id for each in listings])
+    names = [each.group_id for each in listings]
+    described = await clients.admin.describe_groups(names, timeout=PATIENCE_S)
     there = [result.get() for result in described.values() if result.error is None]
-    lags = await lags_of_groups(clients.admin, there)
+    lags = await lags_of_groups(clients.admin, there, PATIENCE_S)
     now_ms = SystemClock().time_ms()
     rows = []
     for listing in listings:
@@ -213,12 +215,13 @@ async def live_one(request: Request) -> Response:
 
 async def _one_context(request: Request, group_id: str) -> dict[str, Any]:
     clients = clients_of(request)
-    group = (await clients.admin.describe_groups([group_id]))[group_id].get()
+    described = await clients.admin.describe_groups([group_id], timeout=PATIENCE_S)
+    group = described[group_id].get()
     unknown = ""
     rows: list[PartitionLag] = []
     watched = watch_of(request).group(group_id)
     try:
-        rows = await partition_lags(clients.admin, group)
+        rows = await partition_lags(clients.admin, group, PATIENCE_S)
     except ClientError as error:
         unknown = calm(error)
     else:

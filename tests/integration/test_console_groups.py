@@ -131,7 +131,7 @@ def test_a_reset_commits_what_its_plan_showed(
     assert done.location == page_of(group)
     assert admin.list_group_offsets(group)[TopicPartition(topic, 0)] is not None
     assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == RECORDS  # type: ignore[union-attr]
-    assert "goes on at the new offsets of 1 partitions" in console.get(done.location).words
+    assert "goes on at the new offsets of 1 partition." in console.get(done.location).words
 
 
 @pytest.mark.parametrize(

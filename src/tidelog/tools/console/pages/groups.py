@@ -23,6 +23,7 @@ from tidelog.client.admin.groups import GroupDescription, GroupListing
 from tidelog.client.errors import ClientError
 from tidelog.clock import SystemClock
 from tidelog.errors import ErrorCode
+from tidelog.tools.cli.output import counted
 from tidelog.tools.console.borrowed_admin import in_thread
 from tidelog.tools.console.clients import Clients, clients_of
 from tidelog.tools.console.events import Event, event_stream
@@ -315,7 +316,9 @@ async def reset(request: Request) -> Response:
     for result in results.values():
         result.get()
     clients.forget("groups")
-    message = f"Group {group_id} goes on at the new offsets of {len(offsets)} partitions."
+    message = (
+        f"Group {group_id} goes on at the new offsets of {counted(len(offsets), 'partition')}."
+    )
     return told(request, link("groups", "one", group=group_id), message)
 
 

@@ -90,9 +90,7 @@ async def show_list(request: Request) -> Response:
     looks: list[PipelineLook] = []
     if root is not None:
         looks = await _guarded(request, lambda: _looks(root))
-    return render(
-        request, "pipelines/list.html", root=root, looks=looks, tones=TONES, now_s=time.time()
-    )
+    return render(request, "pipelines/list.html", root=root, looks=looks, tones=TONES)
 
 
 def _looks(root: Path) -> list[PipelineLook]:
@@ -109,7 +107,15 @@ async def show_one(request: Request) -> Response:
         context = await _one_context(request)
     except UnknownFolder as error:
         return problem(request, "There is no such pipeline", f"{error}.", status=404)
-    return render(request, "pipelines/one.html", **context)
+    topics, undeclared = await asyncio.to_thread(letter_topics, context["where"])
+    return render(
+        request,
+        "pipelines/one.html",
+        topics=topics,
+        undeclared=undeclared,
+        queries=queries_of(context["look"]),
+        **context,
+    )
 
 
 async def live_one(request: Request) -> Response:
@@ -138,17 +144,8 @@ async def _one_context(request: Request) -> dict[str, Any]:
     def look() -> dict[str, Any]:
         folder = folder_of(root, name)
         found = look_at(root, name, time.time())
-        topics, undeclared = letter_topics(folder)
-        return {
-            "look": found,
-            "title": found.status.name if found.status is not None else folder.resolve().name,
-            "folder": name,
-            "topics": topics,
-            "undeclared": undeclared,
-            "queries": queries_of(found),
-            "tones": TONES,
-            "now_s": time.time(),
-        }
+        title = found.status.name if found.status is not None else folder.resolve().name
+        return {"look": found, "title": title, "folder": name, "where": folder, "tones": TONES}
 
     return await _guarded(request, look)
 

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
@@ -23,6 +24,9 @@ from tidelog.client.blocking.consumer import Consumer
 from tidelog.client.blocking.producer import Producer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
 from tidelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from playwright.sync_api import ConsoleMessage, Dialog, Page, ViewportSize
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -37,8 +41,8 @@ pytestmark = [
 CHECKS = (Path(__file__).parent.parent / "support" / "page_checks.js").read_text()
 HOSTILE = '"><img src=x onerror="window.hit=1"><script>window.hit=2</script>{{7*7}}'
 LONG = "a-topic-with-a-very-long-name." * 8 + "end"
-WIDE = {"width": 1280, "height": 900}
-NARROW = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1280, "height": 900}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 PATIENCE_MS = 30_000
 
 
@@ -46,7 +50,7 @@ PATIENCE_MS = 30_000
 class Browsing:
     """A page of the browser, and what the browser complained about."""
 
-    page: playwright.Page
+    page: Page
     base: str
     broker: BrokerProcess
     complaints: list[str] = field(default_factory=list)
@@ -57,11 +61,11 @@ class Browsing:
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("dialog", self._on_dialog)
 
-    def _on_console(self, message: playwright.ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"{self.page.url}: {message.text}")
 
-    def _on_dialog(self, dialog: playwright.Dialog) -> None:
+    def _on_dialog(self, dialog: Dialog) -> None:
         self.complaints.append(f"a dialog: {dialog.message}")
         dialog.dismiss()
 
@@ -77,11 +81,11 @@ class Browsing:
         """Of this page in both themes, wide and narrow."""
         found: dict[str, None] = {}
         for size in (WIDE, NARROW):
-            self.page.set_viewport_size(size)  # type: ignore[arg-type]
+            self.page.set_viewport_size(size)
             for theme in ("light", "dark"):
                 self.page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
                 found |= dict.fromkeys(self.page.evaluate(CHECKS))
-        self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        self.page.set_viewport_size(WIDE)
         return list(found)
 
 
@@ -146,7 +150,7 @@ def browsing(served: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(autouse=True)
 def nothing_to_complain_about(browsing: Browsing) -> Iterator[None]:
     browsing.complaints.clear()
-    browsing.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    browsing.page.set_viewport_size(WIDE)
     yield
     assert not browsing.complaints
 
@@ -345,7 +349,7 @@ def test_a_theme_is_kept_from_page_to_page(browsing: Browsing) -> None:
 
 def test_a_narrow_page_has_its_navigation_behind_a_button(browsing: Browsing) -> None:
     page = browsing.page
-    page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    page.set_viewport_size(NARROW)
     browsing.go("/topics")
     button = page.get_by_role("button", name="Menu")
     assert button.get_attribute("aria-expanded") == "false"
@@ -353,7 +357,7 @@ def test_a_narrow_page_has_its_navigation_behind_a_button(browsing: Browsing) ->
     button.click()
     assert button.get_attribute("aria-expanded") == "true"
     assert not browsing.problems()
-    page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    page.set_viewport_size(NARROW)
     button.click()
     page.get_by_role("link", name="Brokers").click()
     page.wait_for_url("**/brokers")
@@ -362,7 +366,7 @@ def test_a_narrow_page_has_its_navigation_behind_a_button(browsing: Browsing) ->
 def test_pages_work_without_scripts(browsing: Browsing) -> None:
     chromium = browsing.page.context.browser
     assert chromium is not None
-    context = chromium.new_context(java_script_enabled=False, viewport=NARROW)  # type: ignore[arg-type]
+    context = chromium.new_context(java_script_enabled=False, viewport=NARROW)
     page = context.new_page()
     page.goto(f"{browsing.base}/topics")
     page.get_by_role("link", name="orders", exact=True).click()

@@ -19,15 +19,12 @@ from typing import Final, NamedTuple
 from tidelog.tools.cli.output import human_bytes
 from tidelog.tools.console.page import templates
 
-WIDTH: Final = 640
-HEIGHT: Final = 190
-LEFT: Final = 62
-RIGHT: Final = 10
-TOP: Final = 10
-BOTTOM: Final = 24
+WIDTH: Final = 600  # of the plane of the lines, which the page stretches to its place
+HEIGHT: Final = 140
+MARGIN: Final = 2  # for half a line's width
 POINTS_MAX: Final = 300
 LINES_MAX: Final = 6
-TICKS: Final = 4
+TICKS: Final = 2
 SPARK_WIDTH: Final = 120
 SPARK_HEIGHT: Final = 28
 
@@ -38,11 +35,6 @@ Point = tuple[float, float | None]
 class Line(NamedTuple):
     name: str
     points: Sequence[Point]
-
-
-class Tick(NamedTuple):
-    place: float
-    text: str
 
 
 class Drawn(NamedTuple):
@@ -60,15 +52,14 @@ class Plot:
     title: str
     description: str
     lines: Sequence[Drawn]
-    times: Sequence[Tick]
-    values: Sequence[Tick]
+    times: Sequence[str]  # from left to right, at equal distances
+    values: Sequence[str]  # from the top down, at equal distances
     left_out: int = 0
     template: str = "plots/plot.html"
 
     def __html__(self) -> str:
         page = templates().get_template(self.template)
-        sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT}
-        return page.render(plot=self, top=TOP, bottom=HEIGHT - BOTTOM, **sizes)
+        return page.render(plot=self, width=WIDTH, height=HEIGHT)
 
 
 def plot(
@@ -89,10 +80,10 @@ def plot(
     top = _round_top(max(tops))
 
     def x(at: float) -> float:
-        return LEFT + (at - first) / (last - first) * (WIDTH - LEFT - RIGHT)
+        return (at - first) / (last - first) * WIDTH
 
     def y(value: float) -> float:
-        return HEIGHT - BOTTOM - max(value, 0.0) / top * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - MARGIN - max(value, 0.0) / top * (HEIGHT - 2 * MARGIN)
 
     drawn = [
         Drawn(line.name, number, *_paths(line.points, x, y), _last_text(line.points, write))
@@ -103,8 +94,8 @@ def plot(
         title,
         f"{title} from {_clock(first)} to {_clock(last)} UTC. Last: {told}.",
         drawn,
-        [Tick(x(at), _clock(at)) for at in _between(first, last)],
-        [Tick(y(each), write(each)) for each in (0.0, top / 2, top)],
+        [_clock(at) for at in _between(first, last)],
+        [write(each) for each in (top, top / 2, 0.0)],
         max(len(lines) - LINES_MAX, 0),
     )
 

@@ -97,7 +97,10 @@ function theme() {
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const now = () => (root.dataset.theme === "auto" ? (dark.matches ? "dark" : "light") : root.dataset.theme);
-  const label = () => (button.textContent = now() === "dark" ? "Light theme" : "Dark theme");
+  const label = () => {
+    button.textContent = now() === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", `${button.textContent} theme`);
+  };
   button.hidden = false;
   label();
   button.onclick = () => {

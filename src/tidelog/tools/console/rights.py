@@ -14,6 +14,7 @@ from tidelog.acls import AclOperation
 from tidelog.client.errors import NotAuthorized
 from tidelog.errors import ErrorCode
 from tidelog.tools.console.clients import Clients, clients_of
+from tidelog.tools.console.page import visitor_of
 from tidelog.tools.console.settings import ConsoleSettings, LoginMode
 
 AGE_S: Final = 30.0
@@ -37,3 +38,10 @@ async def _allowed(clients: Clients) -> frozenset[AclOperation]:
     """Nothing where the brokers do not say."""
     found = await clients.admin.describe_cluster(include_authorized_operations=True)
     return found.authorized_operations or frozenset()
+
+
+def is_still_in(request: Request) -> bool:
+    """Whether whoever opened a live page has not logged out since, or been away for too long. A
+    stream asks before it tells more."""
+    login = visitor_of(request).login
+    return login is None or login in request.app.state.access.logins()

@@ -40,6 +40,7 @@ from tidelog.tools.console.page import (
 )
 from tidelog.tools.console.plots import Line, plot
 from tidelog.tools.console.refusals import calm
+from tidelog.tools.console.rights import is_still_in
 from tidelog.tools.group_lag import (
     PartitionLag,
     committed_offsets,
@@ -124,7 +125,7 @@ async def show_list(request: Request) -> Response:
 
 async def live_list(request: Request) -> Response:
     async def parts() -> AsyncGenerator[Event, None]:
-        while True:
+        while is_still_in(request):
             await asyncio.sleep(LIVE_S)
             context = await _list_context(request)
             yield parts_event({"groups": part(request, "groups/rows.html", tones=TONES, **context)})
@@ -201,7 +202,7 @@ async def live_one(request: Request) -> Response:
     group_id = request.query_params.get("group", "")
 
     async def parts() -> AsyncGenerator[Event, None]:
-        while True:
+        while is_still_in(request):
             await asyncio.sleep(LIVE_S)
             context = await _one_context(request, group_id)
             yield parts_event(

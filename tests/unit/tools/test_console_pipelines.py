@@ -18,6 +18,7 @@ from tidelog.tools.console.dead_letters import (
     reason_filter,
     targets_of,
 )
+from tidelog.tools.console.pages import pipelines
 from tidelog.tools.console.pipeline_folders import (
     UnknownFolder,
     folder_of,
@@ -154,7 +155,8 @@ def test_topics_of_dead_letters_are_declared(tmp_path: Path) -> None:
 # Pages
 
 
-def test_pages_show_a_run_and_its_reasons(tmp_path: Path) -> None:
+def test_pages_show_a_run_and_its_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "LIVE_S", 0.0)
     (project(tmp_path) / "shop" / "pipeline.toml").write_text(DECLARATION)
     with ConsoleClient(pipelines=tmp_path) as console:
         page = console.get("/pipelines")

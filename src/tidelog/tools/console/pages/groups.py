@@ -38,7 +38,7 @@ from tidelog.tools.console.page import (
     render,
     told,
 )
-from tidelog.tools.console.plots import Line, plot
+from tidelog.tools.console.plots import Line, Plot, Point, plot, sparkline
 from tidelog.tools.console.refusals import calm
 from tidelog.tools.console.rights import is_still_in
 from tidelog.tools.group_lag import (
@@ -94,6 +94,7 @@ class GroupRow(NamedTuple):
     partitions: int | None = None
     lag: int | None = None
     status: Status = Status.UNKNOWN
+    trend: Plot | None = None  # of the lag, from the second look on
     problem: str = ""
 
 
@@ -178,7 +179,9 @@ async def _rows(
         row = row._replace(state=group.state, type=group.type, members=len(group.members))
         if isinstance(lag, list):
             seen = watch.note(group.group_id, now_ms, lag)
-            row = row._replace(partitions=len(lag), lag=total_lag(lag), status=seen.status)
+            row = row._replace(
+                partitions=len(lag), lag=total_lag(lag), status=seen.status, trend=lag_trend(seen)
+            )
         elif lag is not None:
             row = row._replace(problem=calm(lag))
         rows.append(row)
@@ -242,12 +245,19 @@ async def _one_context(request: Request, group_id: str) -> dict[str, Any]:
     }
 
 
-def lag_plot(group: GroupDescription, watched: WatchedGroup) -> object:
+def lag_plot(group: GroupDescription, watched: WatchedGroup) -> Plot | None:
     """None before the second look."""
     if len(watched.lags) < 2:
         return None
-    points = [(point.at_ms, float(point.lag)) for point in watched.lags]
-    return plot(f"Lag of {group.group_id}", [Line("lag", points)], unit="records")
+    return plot(f"Lag of {group.group_id}", [Line("lag", _points(watched))], unit="records")
+
+
+def lag_trend(watched: WatchedGroup) -> Plot | None:
+    return sparkline("Lag", _points(watched)) if len(watched.lags) > 1 else None
+
+
+def _points(watched: WatchedGroup) -> list[Point]:
+    return [(point.at_ms, float(point.lag)) for point in watched.lags]
 
 
 # Reset

@@ -81,6 +81,7 @@ def test_a_broker_is_killed_and_started_again_from_another_terminal(tmp_path: Pa
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
+        assert "console=" not in line
         pids = dict(pair.split(":") for pair in line.split("pids=")[1].strip().split(","))
         assert list(pids) == ["broker-1", "broker-2", "zookeeper"]
         code, said = run_dev(data, "status")
@@ -116,6 +117,7 @@ def test_one_broker_needs_nothing_beside_it(tmp_path: Path) -> None:
     try:
         line = process.stdout.readline()
         assert "zookeeper" not in line
+        assert "Under-replicated" in scraped(line.split("console=")[1].split()[0])
         assert produced(line.split("bootstrap.servers=")[1].split()[0])
     finally:
         process.terminate()

@@ -338,3 +338,18 @@ def test_render_is_of_a_request_alone(console: ConsoleClient) -> None:
     text = console.get("/hostile").text
     assert "<script>alert" not in text
     assert "{{7*7}}" in text, "a name is no template"
+
+
+def test_a_stream_ends_with_the_login_that_opened_it() -> None:
+    with ConsoleClient(user="ada", password="a long password") as console:
+        console.post("/login", user="ada", password="a long password")
+        access = console.app.state.access
+
+        class LoggingOut(Counted):
+            async def _events(self) -> AsyncGenerator[Event, None]:
+                async for event in super()._events():
+                    yield event
+                    access._sessions.clear()
+
+        streaming(console, LoggingOut())
+        assert [name for name, _ in console.events("/counted", 2)] == ["number", "end"]

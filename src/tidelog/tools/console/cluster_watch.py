@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
+from tidelog.acls import AclOperation
 from tidelog.client.admin.brokers import ClusterDescription, LogDirDescription
 from tidelog.client.admin.offsets import LATEST
 from tidelog.client.admin.topics import TopicDescription
@@ -26,6 +27,7 @@ from tidelog.clock import SystemClock
 from tidelog.supervisor import keep_going
 from tidelog.tools.cluster_view import BrokerMetrics, metrics_or_none
 from tidelog.tools.console.clients import Clients, clients_of
+from tidelog.tools.console.settings import LoginMode
 from tidelog.types import NO_LEADER, TopicPartition
 
 LOOK_S: Final = 2.0
@@ -38,6 +40,7 @@ PARTITIONS_MAX: Final = 20_000
 GROUPS_MAX: Final = 50
 TOPICS_AGE_S: Final = 1.5
 DISKS_AGE_S: Final = 15.0
+RIGHTS_AGE_S: Final = 30.0
 
 
 class Sample(NamedTuple):
@@ -114,9 +117,13 @@ class ClusterWatch:
         clients: Clients,
         metrics_urls: Sequence[str],
         time_ms: Callable[[], int] | None = None,
+        *,
+        asks_cluster: bool = False,
     ) -> None:
+        """`asks_cluster`: metrics, which know no ACLs, are for those who may describe it."""
         self._clients = clients
         self._metrics_urls = metrics_urls
+        self._asks_cluster = asks_cluster
         self._time_ms = time_ms or SystemClock().time_ms
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self.rates = Rates()
@@ -155,10 +162,21 @@ class ClusterWatch:
         return await self._clients.shared("disks", DISKS_AGE_S, take)
 
     async def metrics(self, url: str) -> BrokerMetrics | None:
+        """None if nobody answers, or the cluster does not let this user see it."""
+        if self._asks_cluster and not await self._may_describe_cluster():
+            return None
+
         async def take() -> BrokerMetrics | None:
             return await asyncio.to_thread(metrics_or_none, url)
 
         return await self._clients.shared(f"metrics {url}", TOPICS_AGE_S, take)
+
+    async def _may_describe_cluster(self) -> bool:
+        async def take() -> ClusterDescription:
+            return await self._clients.admin.describe_cluster(include_authorized_operations=True)
+
+        found = await self._clients.shared("operations on the cluster", RIGHTS_AGE_S, take)
+        return AclOperation.DESCRIBE in (found.authorized_operations or ())
 
     async def look(self) -> Look:
         """Takes a look and keeps it."""
@@ -309,6 +327,8 @@ def sizes_by_topic(
 
 def watch_of(request: Request) -> ClusterWatch:
     """The one of the user who asks."""
-    clients = clients_of(request)
-    urls = request.app.state.settings.metrics_urls
-    return clients.kept(ClusterWatch, lambda: ClusterWatch(clients, urls))
+    clients, settings = clients_of(request), request.app.state.settings
+    asks = settings.login_mode is LoginMode.CLUSTER
+    return clients.kept(
+        ClusterWatch, lambda: ClusterWatch(clients, settings.metrics_urls, asks_cluster=asks)
+    )

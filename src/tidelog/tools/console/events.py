@@ -1,9 +1,9 @@
 """Server-sent events: how pages stay current.
 
-`event_stream` sends what an asynchronous iterator yields and closes the iterator when the browser
-goes, the console stops, or the iterator ends. A heartbeat every 15 s finds out about browsers that
-went without a word. `Streams` bounds how many there are, for each session and in all: each holds a
-connection and what its page looks at.
+`event_stream` sends what an asynchronous iterator yields. It closes the iterator when the browser
+goes, the session is over, the console stops, or the iterator ends. A heartbeat every 15 s finds out
+about browsers that went without a word. `Streams` bounds how many there are, for each session and
+in all: each holds a connection and what its page looks at.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidelog.client.errors import ClientError
 from tidelog.tools.console.page import visitor_of
+from tidelog.tools.console.rights import is_still_in
 
 HEARTBEAT_S: Final = 15.0
 STREAMS_MAX: Final = 200
@@ -66,18 +67,21 @@ def event_stream(request: Request, events: AsyncGenerator[Event, None]) -> Respo
         return PlainTextResponse(
             "too many live pages are open; close some", 503, headers={"retry-after": "10"}
         )
-    return _EventStream(events, streams, visitor_of(request).session)
+    return _EventStream(request, events, streams)
 
 
 class _EventStream(Response):
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[Event, None], streams: Streams, session: str) -> None:
+    def __init__(
+        self, request: Request, events: AsyncGenerator[Event, None], streams: Streams
+    ) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._events = events
         self._streams = streams
-        self._session = session
+        self._request = request
+        self._session = visitor_of(request).session
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,6 +117,8 @@ class _EventStream(Response):
                 if following is None:
                     following = asyncio.ensure_future(anext(self._events))
                 done, _ = await asyncio.wait([following], timeout=HEARTBEAT_S)
+                if not is_still_in(self._request):
+                    raise StopAsyncIteration
                 if not done:
                     await _write(send, ":\n\n")
                     continue

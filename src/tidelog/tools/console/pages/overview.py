@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from tidelog.client.admin.brokers import LogDirDescription
 from tidelog.client.admin.topics import TopicDescription
 from tidelog.client.errors import ClientError
-from tidelog.tools.console.cluster_watch import ClusterWatch, health, watch_of
+from tidelog.tools.console.cluster_watch import ClusterWatch, Sample, health, watch_of
 from tidelog.tools.console.events import Event, event_stream
 from tidelog.tools.console.page import part, parts_event, render
 from tidelog.tools.console.plots import Line, Plot, plot
@@ -24,6 +24,7 @@ from tidelog.types import NO_LEADER
 
 NAVIGATION: Final = ("Overview", "/")
 ROWS_MAX: Final = 8
+GAP_MS: Final = 20_000
 
 
 class Disk(NamedTuple):
@@ -134,24 +135,27 @@ def _live(watch: ClusterWatch) -> dict[str, Any]:
 
 def plots_of(watch: ClusterWatch) -> list[Plot]:
     samples = list(watch.samples)
-    records = [(float(each.at_ms), each.records_per_s) for each in samples]
-    lag = [(float(each.at_ms), None if each.lag is None else float(each.lag)) for each in samples]
     found = [
-        plot("Records written per second", [Line("records/s", records)]),
-        plot("Lag of all groups", [Line("records", lag)]),
+        plot("Records written per second", [_line("records/s", samples, "records_per_s")]),
+        plot("Lag of all groups", [_line("records", samples, "lag")]),
     ]
     if any(each.bytes_in_per_s is not None for each in samples):
-        found.append(
-            plot(
-                "Bytes per second",
-                [
-                    Line("in", [(float(each.at_ms), each.bytes_in_per_s) for each in samples]),
-                    Line("out", [(float(each.at_ms), each.bytes_out_per_s) for each in samples]),
-                ],
-                unit="B/s",
-            )
-        )
+        lines = [_line("in", samples, "bytes_in_per_s"), _line("out", samples, "bytes_out_per_s")]
+        found.append(plot("Bytes per second", lines, unit="B/s"))
     return found
+
+
+def _line(name: str, samples: Sequence[Sample], what: str) -> Line:
+    """With a gap where nobody looked for a while."""
+    points: list[tuple[float, float | None]] = []
+    before_ms = None
+    for sample in samples:
+        if before_ms is not None and sample.at_ms - before_ms > GAP_MS:
+            points.append((float(before_ms), None))
+        value = getattr(sample, what)
+        points.append((float(sample.at_ms), None if value is None else float(value)))
+        before_ms = sample.at_ms
+    return Line(name, points)
 
 
 def disks_of(

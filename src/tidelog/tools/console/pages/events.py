@@ -19,7 +19,6 @@ from tidelog.tools.console.brokers_past import events_of
 from tidelog.tools.console.event_timeline import FILTERED, EventFilter, Kind, rows_of
 from tidelog.tools.console.events import Event, event_stream
 from tidelog.tools.console.page import link, part, parts_event, render
-from tidelog.tools.console.rights import is_still_in
 
 NAVIGATION: Final = ("Events", "/events")
 LIVE_S: Final = 3.0
@@ -32,7 +31,7 @@ async def show(request: Request) -> Response:
 
 async def live(request: Request) -> Response:
     async def parts() -> AsyncGenerator[Event, None]:
-        while is_still_in(request):
+        while True:
             await asyncio.sleep(LIVE_S)
             context = await _context(request)
             yield parts_event({"events": part(request, "events/rows.html", **context)})

@@ -40,7 +40,6 @@ from tidelog.tools.console.page import (
 )
 from tidelog.tools.console.plots import Line, Plot, Point, plot, sparkline
 from tidelog.tools.console.refusals import calm
-from tidelog.tools.console.rights import is_still_in
 from tidelog.tools.group_lag import (
     PartitionLag,
     committed_offsets,
@@ -57,6 +56,7 @@ PAGE_GROUPS: Final = 50
 PARTITIONS_SHOWN: Final = 500
 LIST_AGE_S: Final = 2.0
 LIVE_S: Final = 5.0
+GAP_MS: Final = 20_000
 PATIENCE_S: Final = 3.0  # with a coordinator or a leader that is not there
 EMPTY: Final = "Empty"
 TONES: Final[Mapping[str, str]] = {
@@ -126,7 +126,7 @@ async def show_list(request: Request) -> Response:
 
 async def live_list(request: Request) -> Response:
     async def parts() -> AsyncGenerator[Event, None]:
-        while is_still_in(request):
+        while True:
             await asyncio.sleep(LIVE_S)
             context = await _list_context(request)
             yield parts_event({"groups": part(request, "groups/rows.html", tones=TONES, **context)})
@@ -205,7 +205,7 @@ async def live_one(request: Request) -> Response:
     group_id = request.query_params.get("group", "")
 
     async def parts() -> AsyncGenerator[Event, None]:
-        while is_still_in(request):
+        while True:
             await asyncio.sleep(LIVE_S)
             context = await _one_context(request, group_id)
             yield parts_event(
@@ -257,7 +257,13 @@ def lag_trend(watched: WatchedGroup) -> Plot | None:
 
 
 def _points(watched: WatchedGroup) -> list[Point]:
-    return [(point.at_ms, float(point.lag)) for point in watched.lags]
+    """With a gap where nobody looked for a while."""
+    points: list[Point] = []
+    for point in watched.lags:
+        if points and point.at_ms - points[-1][0] > GAP_MS:
+            points.append((points[-1][0], None))
+        points.append((point.at_ms, float(point.lag)))
+    return points
 
 
 # Reset

@@ -58,7 +58,7 @@ from tidelog.tools.console.pipeline_folders import (
     pipeline_folders,
     queries_of,
 )
-from tidelog.tools.console.rights import is_still_in, require_on_cluster
+from tidelog.tools.console.rights import require_on_cluster
 
 NAVIGATION: Final = ("Pipelines", "/pipelines")
 LIVE_S: Final = 2.0
@@ -125,7 +125,7 @@ async def live_one(request: Request) -> Response:
         return problem(request, "There is no such pipeline", f"{error}.", status=404)
 
     async def parts() -> AsyncGenerator[Event, None]:
-        while is_still_in(request):
+        while True:
             await asyncio.sleep(LIVE_S)
             try:
                 context = await _one_context(request)

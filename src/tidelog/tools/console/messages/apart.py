@@ -11,10 +11,9 @@ READINGS_MAX run at once, and STREAMS_MAX streams; the others wait, at most WAIT
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, Final, TypeVar
-
-from tidelog.client.blocking.loop_thread import LoopThread
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -45,35 +44,68 @@ class Readings:
         self, pieces: Callable[[], AsyncGenerator[T, None]]
     ) -> AsyncGenerator[T, None]:
         await _enter(self._streams)
-        thread = LoopThread()
-        generator = pieces()
+        thread = _Thread()
+        pulled = _Pulled(pieces())
         try:
             while True:
-                following = asyncio.run_coroutine_threadsafe(_next(generator), thread.loop)
+                following = asyncio.run_coroutine_threadsafe(pulled.next(), thread.loop)
                 try:
                     piece = await asyncio.wrap_future(following)
                 except _End:
                     return
                 yield piece
         finally:
-            closing = asyncio.run_coroutine_threadsafe(generator.aclose(), thread.loop)
-            try:
-                await asyncio.shield(asyncio.wrap_future(closing))
-            finally:
-                await asyncio.shield(asyncio.to_thread(thread.stop))
-                self._streams.release()
+            await asyncio.shield(asyncio.to_thread(thread.stop, pulled.close))
+            self._streams.release()
+
+
+class _Pulled(Generic[T]):
+    """An async generator, in its thread. It is closed only after whoever pulls it has let go."""
+
+    def __init__(self, generator: AsyncGenerator[T, None]) -> None:
+        self._generator = generator
+        self._pulling: asyncio.Task[Any] | None = None
+
+    async def next(self) -> T:
+        self._pulling = asyncio.current_task()
+        try:
+            return await anext(self._generator)
+        except StopAsyncIteration:
+            # It cannot leave a coroutine that a future watches.
+            raise _End from None
+
+    async def close(self) -> None:
+        if self._pulling is not None and not self._pulling.done():
+            if not self._pulling.cancelling():  # a second time would cut its cleaning up short
+                self._pulling.cancel()
+            await asyncio.wait([self._pulling])
+        await self._generator.aclose()
+
+
+class _Thread:
+    """An event loop in a thread, until `stop`."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name="console-stream", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.loop.run_forever()
+        self._runner.close()  # gives sockets that were closed last their turn
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """After `last`. Called in another thread, which waits."""
+        try:
+            asyncio.run_coroutine_threadsafe(last(), self.loop).result()
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
 
 
 class _End(Exception):
     pass
-
-
-async def _next(generator: AsyncGenerator[T, None]) -> T:
-    """StopAsyncIteration cannot leave a coroutine that a future watches."""
-    try:
-        return await anext(generator)
-    except StopAsyncIteration:
-        raise _End from None
 
 
 async def _enter(places: asyncio.Semaphore) -> None:

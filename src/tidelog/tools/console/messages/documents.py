@@ -73,6 +73,11 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(_escape, text)
 
 
+def visible_json(text: str) -> str:
+    """JSON of the same meaning."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _escape(found: re.Match[str]) -> str:
     number = ord(found[0])
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"

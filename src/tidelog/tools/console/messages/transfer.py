@@ -110,9 +110,7 @@ async def write(
     return Import(partitions.total(), dict(sorted(partitions.items())), failed, failures)
 
 
-async def _sent(
-    producer: AsyncProducer, topic: str, record: InputRecord
-) -> Delivery | ClientError:
+async def _sent(producer: AsyncProducer, topic: str, record: InputRecord) -> Delivery | ClientError:
     """One after the other, so that the order of the lines is the order in each partition."""
     try:
         return await producer.send(

@@ -9,6 +9,7 @@ from tidelog.record.kernel import ConsumerRecord
 from tidelog.tools.cli.output import json_line
 from tidelog.tools.cli.record_format import record_as_json
 from tidelog.tools.console.messages.decoding import Decoder, Shown, internal_decoder
+from tidelog.tools.console.messages.documents import visible_json
 
 KEY_CHARACTERS: Final = 120
 VALUE_CHARACTERS: Final = 400
@@ -83,7 +84,7 @@ class Viewer:
                 for name, each in headers
             ],
             len(record.headers),
-            json_line(record_as_json(record)) if is_copied else None,
+            visible_json(json_line(record_as_json(record))) if is_copied else None,
         )
 
     def _shown(

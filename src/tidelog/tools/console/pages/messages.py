@@ -82,6 +82,7 @@ ONE_RECORD_S: Final = 8.0
 TAIL_ROWS: Final = 50
 TOPICS_SHOWN: Final = 500
 LIST_AGE_S: Final = 5.0
+WRITE_LIMITS: Final = {"max.block.ms": "10000", "delivery.timeout.ms": "20000"}
 JSON_LINES: Final = "application/x-ndjson"
 FIELDS: Final = (
     "topic",
@@ -496,6 +497,10 @@ async def produce(request: Request) -> Response:
         record = typed_record(values)
     except BadInput as wrong:
         return _produce_page(request, values, str(wrong), 400)
+    known = await _partitions(request, topic)
+    if record.partition is not None and record.partition not in known:
+        missing = f"partition: the topic has no {record.partition}"
+        return _produce_page(request, values, missing, 400)
     done = await _written(request, topic, [(1, record)])
     if done.failed:
         return _produce_page(request, values, done.failures[0][1], 502)
@@ -546,8 +551,7 @@ async def take_import(request: Request) -> Response:
         if body is None:
             return PlainTextResponse(f"a file has at most {IMPORT_BYTES_MAX >> 20} MiB", 413)
         data = body
-    description = (await clients_of(request).admin.describe_topics([topic]))[topic].get()
-    partitions = {each.partition for each in description.partitions}
+    partitions = await _partitions(request, topic)
 
     async def imported() -> list[tuple[int, InputRecord]]:
         return parse_lines(data, partitions, keeps_partitions=keeps)
@@ -563,6 +567,11 @@ async def take_import(request: Request) -> Response:
     return _import_page(request, topic, done=done, keeps=keeps)
 
 
+async def _partitions(request: Request, topic: str) -> set[int]:
+    found = (await clients_of(request).admin.describe_topics([topic]))[topic].get()
+    return {each.partition for each in found.partitions}
+
+
 async def _body_or_none(request: Request) -> bytes | None:
     body = bytearray()
     async for piece in request.stream():
@@ -575,7 +584,7 @@ async def _body_or_none(request: Request) -> bytes | None:
 async def _written(
     request: Request, topic: str, records: Sequence[tuple[int, InputRecord]]
 ) -> Import:
-    properties = clients_of(request).settings(ProducerConfig)
+    properties = WRITE_LIMITS | clients_of(request).settings(ProducerConfig)
     return await _apart(request, lambda: write(properties, topic, records))
 
 

@@ -72,7 +72,9 @@ def test_a_broker_is_killed_and_started_again_from_another_terminal(tmp_path: Pa
     data = tmp_path / "dev"
     program = str(Path(sys.executable).parent / "tidelog")
     process = subprocess.Popen(
-        dies_with_us([program, "dev", "-n", "2", "--port", "0", "--data", str(data)]),
+        dies_with_us(
+            [program, "dev", "-n", "2", "--port", "0", "--no-console", "--data", str(data)]
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -342,7 +342,7 @@ def test_a_theme_is_kept_from_page_to_page(browsing: Browsing) -> None:
     assert page.get_attribute("html", "data-theme") == "dark"
     page.get_by_role("button", name="Light theme").click()
     browsing.go("/settings")
-    page.get_by_label("Theme").select_option("auto")
+    page.get_by_label("Theme", exact=True).select_option("auto")
     page.get_by_role("button", name="Use it").click()
     page.wait_for_function("document.documentElement.dataset.theme === 'auto'")
 

@@ -96,6 +96,16 @@ def test_the_session_is_a_signed_cookie_that_scripts_cannot_read(console: Consol
     assert "set-cookie" in console.get("/login").headers, "a forged one counts for nothing"
 
 
+def test_a_link_on_another_site_does_not_end_the_session(console: ConsoleClient) -> None:
+    """The browser leaves out the strict cookie, and must not be given a new one for that."""
+    link = {"sec-fetch-mode": "navigate", "sec-fetch-site": "cross-site"}
+    answer = console.get("/login", link)
+    assert 'http-equiv="refresh"' in answer.text
+    assert "set-cookie" not in answer.headers
+    console.get("/login", {**link, "sec-fetch-site": "same-origin"})
+    assert "refresh" not in console.get("/login", link).text, "with a cookie it is a page"
+
+
 def test_a_post_without_the_token_of_its_session_is_refused(console: ConsoleClient) -> None:
     assert console.post("/logout").status == 303
     assert console.post("/logout", csrf="").status == 403

@@ -31,7 +31,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,6 +52,9 @@ FORM_TYPE: Final = "application/x-www-form-urlencoded"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+COME_AGAIN: Final = (
+    '<!doctype html><html lang="en"><title>tidelog</title><meta http-equiv="refresh" content="0">'
 )
 HEADERS: Final = {
     "content-security-policy": POLICY,
@@ -236,6 +239,9 @@ class AccessGate:
             await refusal(scope, receive, guarded)
             return
         visitor = self._access.visitor(_cookie(headers, self._access.cookie))
+        if visitor is None and _follows_a_link_from_elsewhere(scope, headers):
+            await HTMLResponse(COME_AGAIN)(scope, receive, guarded)
+            return
         if visitor is None:
             visitor = self._access.new_visitor()
             guarded = _with_cookie(guarded, self._access, visitor)
@@ -290,6 +296,16 @@ class AccessGate:
             return False
         origin = headers.get("origin")
         return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
+def _follows_a_link_from_elsewhere(scope: Scope, headers: Headers) -> bool:
+    """Browsers then leave out the cookie. A new one would end the session that the visitor may
+    have, so the page is asked for once more, by the console itself."""
+    return (
+        scope["method"] == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    )
 
 
 def _forbidden(request: Request, why: str) -> Response:

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
@@ -91,8 +90,7 @@ def console_application(
 
 
 def _modules(names: Sequence[str]) -> list[ModuleType]:
-    places = [f"tidelog.tools.console.pages.{name}" for name in names]
-    return [import_module(place) for place in places if find_spec(place)]
+    return [import_module(f"tidelog.tools.console.pages.{name}") for name in names]
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidelog.demo.ledger_check import Finding
     from tidelog.demo.shop import Shop
     from tidelog.pipeline.declaration.parts import Pipeline
+    from tidelog.pipeline.queries.run_status import StatusFile
     from tidelog.pipeline.queries.running import RunningPipeline
 
 POLL_S: Final = 0.5
@@ -141,6 +142,7 @@ class Demo:
         self.feed: EventFeed | None = None
         self.spark: SparkSession | None = None
         self.running: RunningPipeline | None = None
+        self.status: StatusFile | None = None
 
     def run(self) -> int:
         """The exit code: 0 when the check is green, or it was stopped while serving."""
@@ -220,6 +222,7 @@ class Demo:
 
     def _start(self, pipeline: Pipeline, shop: Shop) -> None:
         from tidelog.demo.event_feed import EventFeed
+        from tidelog.pipeline.queries.run_status import StatusFile
         from tidelog.pipeline.queries.start import start_queries
         from tidelog.pipeline.spark_session import open_session
 
@@ -229,6 +232,7 @@ class Demo:
         # Spark has put a handler of its own in the place of ours.
         interrupt_on_signals()
         self.running = start_queries(self.spark, pipeline)
+        self.status = StatusFile(self.settings.pipeline_folder)
 
     def _watch(self) -> None:
         """Until all events are written and read, and every window that can close has closed."""
@@ -236,9 +240,11 @@ class Demo:
 
         assert self.feed is not None
         assert self.running is not None
+        assert self.status is not None
         live = LiveLines(self.out)
         self._say(self._painted(_columns(HEADINGS), "2"))
         while not self._is_all_read(self.feed, self.running):
+            self.status.tell(self.running)
             live.show(self._progress_lines(self.feed, self.running))
             time.sleep(POLL_S)
         self.running.process_all_available()
@@ -325,6 +331,8 @@ class Demo:
     def _stop_pipeline(self) -> None:
         if self.running is not None:
             self.running.stop()
+            if self.status is not None:
+                self.status.tell(self.running, has_ended=True)
             self.running = None
         if self.spark is not None:
             self.spark.stop()

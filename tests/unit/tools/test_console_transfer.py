@@ -134,7 +134,7 @@ def test_typed_input_becomes_bytes() -> None:
         b'{"a": 1}', struct.pack(">q", 5), (("type", b"order"), ("nothing", None)), 2, 7
     )
     assert typed_record({}) == InputRecord(b"")
-    assert typed_record({"value-form": "null", "value": "ignored"}).value is None
+    assert typed_record({"value-form": "null", "value": ""}).value is None
     assert {name for name, _ in encoders()} >= {"text", "json", "null", "uuid", "hex", "base64"}
 
 
@@ -144,6 +144,7 @@ def test_typed_input_becomes_bytes() -> None:
         ({"value-form": "json", "value": "{"}, "value"),
         ({"value-form": "int32", "value": "99999999999"}, "value"),
         ({"key-form": "uuid", "key": "x"}, "key"),
+        ({"key": "typed, and null is chosen"}, "key"),
         ({"key-form": "hex", "key": "0g"}, "key"),
         ({"key-form": "base64", "key": "?"}, "key"),
         ({"key-form": "rot13", "key": ""}, "key"),

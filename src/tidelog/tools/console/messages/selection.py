@@ -41,7 +41,7 @@ PLACES: Final = {
     "offset": "an offset on",
     "time": "a time on",
 }
-LIMITS: Final = (20, 50, 100, 200, 500)
+LIMITS: Final = (20, 50, 100, 200)
 LIMIT: Final = 50
 TEXT_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 10_000

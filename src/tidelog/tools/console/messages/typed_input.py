@@ -69,6 +69,11 @@ def _number(field: str, text: str, most: int) -> int | None:
     return int(text)
 
 
+def _null(text: str) -> None:
+    if text:
+        raise ValueError("there is text; choose what it is")
+
+
 def _json(text: str) -> bytes:
     parse(text)
     return text.encode()
@@ -84,7 +89,7 @@ def _base64(text: str) -> bytes:
 _ENCODERS: Final[dict[str, tuple[str, Callable[[str], bytes | None]]]] = {
     "text": ("text", lambda text: text.replace("\r\n", "\n").encode()),
     "json": ("JSON", _json),
-    "null": ("null", lambda text: None),
+    "null": ("null", _null),
     "int32": ("an integer of 4 bytes", lambda text: struct.pack(">i", int(text))),
     "int64": ("an integer of 8 bytes", lambda text: struct.pack(">q", int(text))),
     "float64": ("a float of 8 bytes", lambda text: struct.pack(">d", float(text))),

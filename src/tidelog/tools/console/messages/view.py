@@ -12,7 +12,7 @@ from tidelog.tools.console.messages.decoding import Decoder, Shown, internal_dec
 from tidelog.tools.console.messages.documents import visible_json
 
 KEY_CHARACTERS: Final = 120
-VALUE_CHARACTERS: Final = 400
+VALUE_CHARACTERS: Final = 300
 HEADERS_SHOWN: Final = 5
 WHOLE_CHARACTERS: Final = 256 * 1024
 COPIED_BYTES_MAX: Final = 4 * 1024

@@ -100,6 +100,7 @@ FIELDS: Final = (
     "value-decoder",
 )
 FILTER_FIELDS: Final = ("key", "value", "header", "filter")
+MORE_FIELDS: Final = ("key", "header", "committed")  # seldom used, so they are folded away
 
 
 class _Surroundings:
@@ -235,6 +236,8 @@ def _form_context(asked: Mapping[str, str]) -> dict[str, Any]:
         "decoders": list(DECODERS.items()),
         "topic": asked["topic"],
         "is_search": is_search,
+        "has_more": any(asked[name] for name in MORE_FIELDS)
+        or any(asked[name] not in ("", "auto") for name in ("key-decoder", "value-decoder")),
         "live": link("messages", "+live", **_query(asked)),
         "tail": link("messages", "+tail", **_query(asked)),
         "export": link("messages", "+export", **_query(asked)),

@@ -1,4 +1,5 @@
-"""Servers of tidelog in child processes that die with their parent: `tidelog serve`, `zookeeper`.
+"""Servers of tidelog in child processes that die with their parent: `tidelog serve`, `zookeeper`,
+`console`.
 
 A child has a session of its own, so that Ctrl-C reaches only the parent, which stops it when
 everything that uses it has stopped.
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import IO, Final
 
 # On Linux the kernel sends SIGTERM (15) when the parent is gone, however it went.
@@ -83,3 +85,25 @@ class BrokerProcess(ServerProcess):
         for key, value in overrides.items():
             arguments += ["--override", f"{key}={value}"]
         super().__init__(arguments, stderr=stderr)
+
+
+class ConsoleProcess(ServerProcess):
+    """The web console. `properties` are those of Kafka's clients."""
+
+    MODULES: Final = ("jinja2", "starlette", "uvicorn")  # of the extra `console`
+
+    def __init__(self, properties: Mapping[str, str], *options: str, stderr: int | IO[str]) -> None:
+        arguments = ["console", *options]
+        for key, value in properties.items():
+            arguments += ["-X", f"{key}={value}"]
+        super().__init__(arguments, stderr=stderr)
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        """The modules that the console needs and that are not installed."""
+        return [name for name in cls.MODULES if find_spec(name) is None]
+
+    def wait_for_address(self) -> str:
+        """Where it serves; empty when it ended instead."""
+        _, _, said = self.wait_until_ready().partition(" console=")
+        return said.partition(" ")[0]

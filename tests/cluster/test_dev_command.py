@@ -72,7 +72,9 @@ def test_a_broker_is_killed_and_started_again_from_another_terminal(tmp_path: Pa
     data = tmp_path / "dev"
     program = str(Path(sys.executable).parent / "tidelog")
     process = subprocess.Popen(
-        dies_with_us([program, "dev", "-n", "2", "--port", "0", "--data", str(data)]),
+        dies_with_us(
+            [program, "dev", "-n", "2", "--port", "0", "--no-console", "--data", str(data)]
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -81,6 +83,7 @@ def test_a_broker_is_killed_and_started_again_from_another_terminal(tmp_path: Pa
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
+        assert "console=" not in line
         pids = dict(pair.split(":") for pair in line.split("pids=")[1].strip().split(","))
         assert list(pids) == ["broker-1", "broker-2", "zookeeper"]
         code, said = run_dev(data, "status")
@@ -116,6 +119,7 @@ def test_one_broker_needs_nothing_beside_it(tmp_path: Path) -> None:
     try:
         line = process.stdout.readline()
         assert "zookeeper" not in line
+        assert "Under-replicated" in scraped(line.split("console=")[1].split()[0])
         assert produced(line.split("bootstrap.servers=")[1].split()[0])
     finally:
         process.terminate()

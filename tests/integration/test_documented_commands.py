@@ -45,6 +45,7 @@ NOT_RUN = {
     "python3 -m venv": "tests/interop/test_spark_newcomer.py",
     "kafka-configs.sh": "tests/interop/test_topic_tools.py",
     "tidelog serve --brokers": "tests/cluster/test_serve_brokers.py",
+    "tidelog console": "tests/integration/test_console_command.py",
     "tidelog dev": "tests/cluster/test_dev_command.py",
     "MEMBERS=": "tests/integration/test_zookeeper_command.py",
     "tidelog zookeeper": "tests/integration/test_zookeeper_command.py",

@@ -58,6 +58,14 @@ def names_in_sdist(sdist: Path) -> set[str]:
         return {name.partition("/")[2] for name in archive.getnames()}
 
 
+def files_of_console() -> set[str]:
+    """Templates, styles and scripts, without which it would serve nothing."""
+    console = ROOT / "src" / "tidelog" / "tools" / "console"
+    found = [path for part in ("templates", "static") for path in (console / part).rglob("*.*")]
+    assert found
+    return {path.relative_to(ROOT / "src").as_posix() for path in found}
+
+
 def test_the_sdist_holds_sources_schemas_headers_and_packaging(sdist: Path) -> None:
     names = names_in_sdist(sdist)
     assert {
@@ -72,6 +80,7 @@ def test_the_sdist_holds_sources_schemas_headers_and_packaging(sdist: Path) -> N
         "packaging/docker/entrypoint.sh",
     } <= names
     assert any(name.endswith(".schema") for name in names)
+    assert files_of_console() <= {name.removeprefix("src/") for name in names}
     assert any(re.fullmatch(r"src/tidelog/record/csrc/\w+\.h", name) for name in names)
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
@@ -89,6 +98,7 @@ def test_the_sdist_alone_builds_a_pure_wheel_with_everything_in_it(
     modules = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert modules <= names
     assert {"tidelog/py.typed", "pyspark_tidelog.py"} <= names
+    assert files_of_console() <= names
     assert not [name for name in names if name.endswith(".so")]
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 

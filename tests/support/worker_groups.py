@@ -1,5 +1,5 @@
 """Which tests stay together in one of xdist's processes: those of clusters and those of Spark are
-too heavy to run beside their like.
+too heavy to run beside their like, and those of a file that share a browser.
 
 The marks of xdist for this have no effect with pytest 9.2: xdist writes the group into a field of
 the test that pytest no longer reads.
@@ -11,7 +11,11 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-TOGETHER: Final = ("tests/cluster/", "tests/integration/spark/")
+TOGETHER: Final = (
+    "tests/cluster/",
+    "tests/integration/spark/",
+    "tests/integration/test_console_in_browser.py",
+)
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]

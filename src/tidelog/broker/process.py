@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -29,12 +30,13 @@ logger = logging.getLogger(__name__)
 HALT_TIMEOUT_S: Final = 10.0
 
 
-def run(config: BrokerConfig) -> int:
-    """Serve until a signal; the exit code."""
+def run(config: BrokerConfig, on_ready: Callable[[str], object] | None = None) -> int:
+    """Serve until a signal; the exit code. `on_ready` is given the ready line when the broker
+    serves."""
     loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(_serve(config, loop))
+        return loop.run_until_complete(_serve(config, loop, on_ready))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         _close(loop)
@@ -52,7 +54,11 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
+async def _serve(
+    config: BrokerConfig,
+    loop: asyncio.AbstractEventLoop,
+    on_ready: Callable[[str], object] | None,
+) -> int:
     stop = asyncio.Event()
     service = ServiceNotification(os.environ)
     signals = 0
@@ -94,6 +100,8 @@ async def _serve(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> int:
                 sys.stdout.write(server.ready_line() + "\n")
                 sys.stdout.flush()
             service.ready(server.ready_line())
+            if on_ready is not None:
+                on_ready(server.ready_line())
             _feed_watchdog(service, loop)
             await _serve_until(stop, config, loop)
     finally:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from tidelog.broker_process import BrokerProcess
+from tidelog.broker_process import BrokerProcess, ConsoleProcess
 from tidelog.errors import StartupError
 from tidelog.stop_signals import interrupt_on_signals
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidelog.demo.ledger_check import Finding
     from tidelog.demo.shop import Shop
     from tidelog.pipeline.declaration.parts import Pipeline
+    from tidelog.pipeline.queries.run_status import StatusFile
     from tidelog.pipeline.queries.running import RunningPipeline
 
 POLL_S: Final = 0.5
@@ -54,6 +55,7 @@ class DemoSettings:
     orders: int = 40_000
     minutes: int = 120  # of the shop's time
     tick_s: float = 0.3  # a minute of the shop's time, on the wall
+    console_port: int | None = None  # 0: any free one; None: there is no console
 
     @property
     def pipeline_folder(self) -> Path:
@@ -101,15 +103,46 @@ class DemoBroker:
         return last.removeprefix("tidelog: error: ")
 
 
+class DemoConsole:
+    """The web console beside the broker, in a process of its own with a log file of its own."""
+
+    def __init__(self, settings: DemoSettings) -> None:
+        self._settings = settings
+        self._process: ConsoleProcess | None = None
+        self._address = ""
+
+    def start(self, broker: DemoBroker) -> None:
+        """Returns at once: nothing waits for it."""
+        folder = self._settings.pipeline_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ["--listen", f"http://127.0.0.1:{self._settings.console_port}"]
+        options += ["--logs", str(broker.data_directory), "--pipelines", str(folder)]
+        properties = {"bootstrap.servers": broker.bootstrap}
+        with (self._settings.directory / "console.log").open("w") as log:
+            self._process = ConsoleProcess(properties, *options, stderr=log)
+
+    def address(self) -> str:
+        """Empty where it could not start."""
+        if self._process is not None and not self._address:
+            self._address = self._process.wait_for_address()
+        return self._address
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop(BROKER_STOP_TIMEOUT_S)
+
+
 class Demo:
     def __init__(self, settings: DemoSettings, out: TextIO) -> None:
         self.settings = settings
         self.out = out
         self.broker = DemoBroker(settings.directory, settings.port)
+        self.console = DemoConsole(settings)
         self.started_s = time.monotonic()
         self.feed: EventFeed | None = None
         self.spark: SparkSession | None = None
         self.running: RunningPipeline | None = None
+        self.status: StatusFile | None = None
 
     def run(self) -> int:
         """The exit code: 0 when the check is green, or it was stopped while serving."""
@@ -117,6 +150,8 @@ class Demo:
         try:
             self.broker.start()
             self._say(self.broker.ready_line)
+            if self.settings.console_port is not None:
+                self.console.start(self.broker)
             code = self._pipeline()
             if not self.settings.once:
                 code = self._serve()
@@ -187,6 +222,7 @@ class Demo:
 
     def _start(self, pipeline: Pipeline, shop: Shop) -> None:
         from tidelog.demo.event_feed import EventFeed
+        from tidelog.pipeline.queries.run_status import StatusFile
         from tidelog.pipeline.queries.start import start_queries
         from tidelog.pipeline.spark_session import open_session
 
@@ -196,6 +232,7 @@ class Demo:
         # Spark has put a handler of its own in the place of ours.
         interrupt_on_signals()
         self.running = start_queries(self.spark, pipeline)
+        self.status = StatusFile(self.settings.pipeline_folder)
 
     def _watch(self) -> None:
         """Until all events are written and read, and every window that can close has closed."""
@@ -203,9 +240,11 @@ class Demo:
 
         assert self.feed is not None
         assert self.running is not None
+        assert self.status is not None
         live = LiveLines(self.out)
         self._say(self._painted(_columns(HEADINGS), "2"))
         while not self._is_all_read(self.feed, self.running):
+            self.status.tell(self.running)
             live.show(self._progress_lines(self.feed, self.running))
             time.sleep(POLL_S)
         self.running.process_all_available()
@@ -272,6 +311,9 @@ class Demo:
         if folder.exists():
             self._say(f"    kcat -b {self.broker.bootstrap} -C -e -t shop.revenue")
             self._say(f"    tidelog pipeline validate {folder}")
+        address = self.console.address()
+        if address:
+            self._say(f"    {address}   the web console")
         while self.broker.is_alive:
             time.sleep(POLL_S)
         self._say(f"  the broker has ended; see {self.broker.log_file}")
@@ -283,11 +325,14 @@ class Demo:
         if self.feed is not None:
             self.feed.stop()
         self._stop_pipeline()
+        self.console.stop()
         self.broker.stop()
 
     def _stop_pipeline(self) -> None:
         if self.running is not None:
             self.running.stop()
+            if self.status is not None:
+                self.status.tell(self.running, has_ended=True)
             self.running = None
         if self.spark is not None:
             self.spark.stop()

@@ -17,9 +17,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from tidelog.tools.cli.output import human_bytes, printable
+from tidelog.tools.group_lag import PartitionLag
 from tidelog.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.client.admin.groups import GroupMember
     from tidelog.client.blocking.admin import Admin
 
 TOPICS_MAX: Final = 500
@@ -63,11 +65,20 @@ class Look:
     states: dict[str, str] = field(default_factory=dict)  # of groups
     members: dict[str, int] = field(default_factory=dict)
     committed: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    owners: dict[str, dict[TopicPartition, GroupMember]] = field(default_factory=dict)
     metrics: list[BrokerMetrics | None] = field(default_factory=list)  # None: no answer
 
     def lag(self, group: str) -> int:
         offsets = self.committed.get(group, {})
         return sum(max(self.ends.get(place, 0) - offset, 0) for place, offset in offsets.items())
+
+    def partition_lags(self, group: str) -> list[PartitionLag]:
+        """For a `GroupWatch`."""
+        owners = self.owners.get(group, {})
+        return [
+            PartitionLag(place, offset, self.ends.get(place), owners.get(place))
+            for place, offset in self.committed.get(group, {}).items()
+        ]
 
 
 def look(admin: Admin, metrics_urls: Sequence[str], clock: Callable[[], float]) -> Look:
@@ -109,6 +120,9 @@ def _look_at_groups(admin: Admin, found: Look) -> None:
             group = result.get()
             found.states[group_id] = group.state
             found.members[group_id] = len(group.members)
+            found.owners[group_id] = {
+                place: member for member in group.members for place in member.assignment
+            }
             offsets = admin.list_group_offsets(group_id)
             found.committed[group_id] = {
                 place: row.offset for place, row in offsets.items() if row is not None
@@ -147,8 +161,9 @@ def frame(
     height: int = 24,
     sort: Sort = Sort.BUSIEST,
     metrics_urls: Sequence[str] = (),
+    health: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """At most `height` lines of at most `width` characters."""
+    """At most `height` lines of at most `width` characters. `health` has a word for each group."""
     seconds = now.at_s - before.at_s if before is not None else 0.0
     head = [
         f"tidelog top  cluster {now.cluster_id}  brokers {len(now.brokers)}  "
@@ -163,7 +178,7 @@ def frame(
     if metrics_urls:
         brokers += _fitted(_metrics_lines(now, before, seconds, metrics_urls), 4)
     left = room - len(brokers) - 2
-    groups = _fitted(_group_lines(now, before, seconds, sort), max(2, left // 2))
+    groups = _fitted(_group_lines(now, before, seconds, sort, health), max(2, left // 2))
     topics = _fitted(_topic_lines(now, before, seconds, sort), max(2, left - len(groups)))
     lines = [*head, *brokers, "", *topics, "", *groups]
     return [printable(line)[:width].rstrip() for line in lines[:height]]
@@ -220,17 +235,26 @@ def _topic_lines(now: Look, before: Look | None, seconds: float, sort: Sort) -> 
     return lines
 
 
-def _group_lines(now: Look, before: Look | None, seconds: float, sort: Sort) -> list[str]:
-    lines = [f"{'GROUP':<34}{'STATE':<16}{'MEMBERS':>8}{'LAG':>11}{'READ/S':>10}"]
+def _group_lines(
+    now: Look,
+    before: Look | None,
+    seconds: float,
+    sort: Sort,
+    health: Mapping[str, str] | None,
+) -> list[str]:
+    width = 34 if health is None else 26
+    head = "" if health is None else f"{'HEALTH':<8}"
+    lines = [f"{'GROUP':<{width}}{'STATE':<16}{head}{'MEMBERS':>8}{'LAG':>11}{'READ/S':>10}"]
     lags: dict[str, float | None] = {group: now.lag(group) for group in now.states}
     for group in _sorted(now.states, lags, sort):
         read = sum(now.committed.get(group, {}).values())
         old = None
         if before is not None and group in before.committed:
             old = sum(before.committed[group].values())
+        word = "" if health is None else f"{health.get(group, '-'):<8}"
         lines.append(
-            f"{_cut(group, 33):<34}{_cut(now.states[group], 15):<16}{now.members[group]:>8}"
-            f"{lags[group]:>11}{_told(_rate(read, old, seconds)):>10}"
+            f"{_cut(group, width - 1):<{width}}{_cut(now.states[group], 15):<16}{word}"
+            f"{now.members[group]:>8}{lags[group]:>11}{_told(_rate(read, old, seconds)):>10}"
         )
     return lines
 

@@ -4,7 +4,8 @@
     DIR/broker-N/       the log directory of broker N
 
 Brokers are numbered from 1 on and listen on the first free ports from the one asked for on (0: any
-that are free); the coordination takes the next one. Their metrics are on ports from 9308 on. One
+that are free); the coordination takes the next one. Their metrics are on ports from 9308 on, and
+the web console is on the first one from 8080 on. One
 broker needs no coordination, and several may use a ZooKeeper that runs already. Everything is
 started at once and stopped brokers first: they hand over their leaderships. What the processes log
 goes to one stream, each line under its process's name.
@@ -12,15 +13,18 @@ goes to one stream, each line under its process's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from tidelog.errors import StartupError
 from tidelog.tools.child_server import ChildBroker, ChildCoordination, ChildServer
+from tidelog.tools.console_beside import ChildConsole
 from tidelog.tools.free_ports import HOST, free_ports
 
 SESSION_TIMEOUT_MS: Final = 6_000
 REPLICATION_FACTOR_MAX: Final = 3
+CONSOLE_PORT: Final = 8080  # if it is free
 METRICS_KEY: Final = "tidelog.metrics.listener"
 METRICS_PORT: Final = 9308  # of the first broker, if it is free; kafka_exporter has the same
 
@@ -34,8 +38,10 @@ class DevCluster:
         overrides: Mapping[str, str],
         log_level: str,
         zookeeper: str = "",
+        console: Sequence[str] | None = None,
     ) -> None:
-        """`zookeeper` is the address of one that runs; empty: an embedded one, if there must be."""
+        """`zookeeper` is the address of one that runs; empty: an embedded one, if there must be.
+        `console` are options of a web console for it; None: there is none."""
         if first_port:
             *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
             metrics_ports = free_ports(METRICS_PORT, broker_count)
@@ -72,6 +78,15 @@ class DevCluster:
         self.metrics_urls = [f"http://{HOST}:{port}/metrics" for port in metrics_ports]
         if METRICS_KEY in overrides:  # their ports are not known here
             self.metrics_urls = []
+        self.console: ChildConsole | None = None
+        if console is not None:
+            port = free_ports(CONSOLE_PORT if first_port else 0, 1)[0]
+            told = ["--listen", f"http://{HOST}:{port}", *console]
+            for url in self.metrics_urls:
+                told += ["--metrics", url]
+            for number in range(1, broker_count + 1):
+                told += ["--logs", str(directory / f"broker-{number}")]
+            self.console = ChildConsole({"bootstrap.servers": self.bootstrap_servers}, told)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -88,12 +103,25 @@ class DevCluster:
                 server.spawn(log)
             for server in reversed(self.servers):
                 server.wait_until_ready()
+            if self.console is not None:
+                self.console.spawn(log)
+                self._wait_for_console(self.console, log)
         except BaseException:
             self.stop()
             raise
 
+    def _wait_for_console(self, console: ChildConsole, log: IO[str]) -> None:
+        """A cluster is of use without one."""
+        try:
+            console.wait_until_ready()
+        except StartupError as error:
+            log.write(f"there is no console: {error}\n")
+            self.console = None
+
     def stop(self) -> list[int]:
         """The exit codes of the brokers. One after another: each can hand over to the rest."""
+        if self.console is not None:
+            self.console.stop()
         codes = [broker.stop() for broker in self.brokers]
         if self.coordination is not None:
             self.coordination.stop()

@@ -39,6 +39,23 @@ class Target(NamedTuple):
     value: int = 0
 
 
+def target_of(kind: str, value: str, now_ms: int) -> Target:
+    """By the name of a flag without its dashes, and what was given with it."""
+    if kind in ("to-offset", "shift-by"):
+        try:
+            number = int(value)
+        except ValueError:
+            raise BadPlan(f"{value or 'nothing'} is no number of records") from None
+        return Target("offset" if kind == "to-offset" else "shift", number)
+    if kind == "to-datetime":
+        return Target("timestamp", datetime_ms(value))
+    if kind == "by-duration":
+        return Target("timestamp", now_ms - duration_ms(value))
+    if kind not in ("to-earliest", "to-latest", "to-current"):
+        raise BadPlan(f"{kind or 'nothing'} is no place to go on from")
+    return Target(kind.removeprefix("to-"))
+
+
 def datetime_ms(text: str) -> int:
     """YYYY-MM-DDTHH:mm:SS.sss, in UTC where no offset is given."""
     try:

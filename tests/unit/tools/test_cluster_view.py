@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tidelog.client.admin.groups import GroupMember
 from tidelog.tools.cluster_view import BrokerMetrics, Look, Sort, frame, metrics_of
 from tidelog.types import TopicPartition
 
@@ -31,6 +32,22 @@ def test_rates_and_lag_come_from_two_looks() -> None:
     assert words_of(lines, "orders") == ["orders", "1", "300", "100"]
     assert words_of(lines, "clicks") == ["clicks", "1", "50", "0"]
     assert words_of(lines, "billing") == ["billing", "Stable", "2", "40", "30"]
+
+
+def test_groups_have_their_health_where_it_is_known() -> None:
+    now, before = a_look(12.0, 300, 50, 260), a_look(10.0, 100, 50, 200)
+    lines = frame(now, before, health={"billing": "WARN"})
+    assert words_of(lines, "billing") == ["billing", "Stable", "WARN", "2", "40", "30"]
+    assert words_of(frame(now, before, health={}), "billing")[2] == "-"
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_look_knows_who_has_a_partition() -> None:
+    now = a_look(12.0, 300, 50, 260)
+    member = GroupMember("m-1", None, "app", "/127.0.0.1", (ORDERS,))
+    now.owners = {"billing": {ORDERS: member}}
+    (row,) = now.partition_lags("billing")
+    assert (row.partition, row.lag, row.owner) == (ORDERS, 40, member)
 
 
 def test_a_first_look_has_no_rates() -> None:

@@ -119,7 +119,7 @@ def test_every_shell_gets_its_script(shell: str, capsys: pytest.CaptureFixture[s
 
 
 def test_commands_verbs_and_options_are_completed() -> None:
-    assert completions("tidelog", "con") == ["consume", "config", "context"]
+    assert completions("tidelog", "con") == ["consume", "config", "console", "context"]
     assert completions("tidelog topic", "de") == ["describe", "delete"]
     assert "--if-not-exists" in completions("tidelog topic create", "--if")
 

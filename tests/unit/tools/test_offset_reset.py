@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.tools.offset_reset import BadPlan, datetime_ms, duration_ms
+from tidelog.tools.offset_reset import BadPlan, Target, datetime_ms, duration_ms, target_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,36 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_what_is_no_time_is_refused() -> None:
     with pytest.raises(BadPlan, match="yesterday"):
         datetime_ms("yesterday")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("to-earliest", "", Target("earliest")),
+        ("to-latest", "True", Target("latest")),
+        ("to-current", "", Target("current")),
+        ("to-offset", "12", Target("offset", 12)),
+        ("shift-by", "-3", Target("shift", -3)),
+        ("to-datetime", "1970-01-01T00:00:01", Target("timestamp", 1_000)),
+        ("by-duration", "PT10S", Target("timestamp", 90_000)),
+    ],
+)
+def test_a_target_has_the_name_of_its_flag(kind: str, value: str, expected: Target) -> None:
+    assert target_of(kind, value, now_ms=100_000) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("", ""),
+        ("to-hell", ""),
+        ("to-offset", ""),
+        ("to-offset", "many"),
+        ("shift-by", "1.5"),
+        ("to-datetime", "soon"),
+        ("by-duration", ""),
+    ],
+)
+def test_what_is_no_target_is_refused(kind: str, value: str) -> None:
+    with pytest.raises(BadPlan):
+        target_of(kind, value, now_ms=0)

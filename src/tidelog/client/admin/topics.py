@@ -196,6 +196,24 @@ class TopicCalls(Asking):
             if row.name is not None and (include_internal or not row.is_internal)
         )
 
+    async def describe_all_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicDescription]:
+        """By name, with one request for all of them. Topics that are in trouble are left out."""
+
+        async def ask(_: int) -> MetadataResponse:
+            return await self.of_any(MetadataRequest(topics=None), MetadataResponse)
+
+        response = await self.once("the topics", ask, timeout)
+        found = [
+            _described(row)
+            for row in response.topics
+            if row.name is not None
+            and not row.error_code
+            and (include_internal or not row.is_internal)
+        ]
+        return {topic.name: topic for topic in sorted(found, key=lambda each: each.name)}
+
     async def describe_topics(
         self,
         topics: Iterable[str | Uuid],

@@ -68,6 +68,7 @@ class Admin:
     delete_records = blocking(AsyncAdmin.delete_records)
     delete_topics = blocking(AsyncAdmin.delete_topics)
     describe_acls = blocking(AsyncAdmin.describe_acls)
+    describe_all_topics = blocking(AsyncAdmin.describe_all_topics)
     describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_configs = blocking(AsyncAdmin.describe_configs)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.pipeline.declaration.parts import PipelineError, Place, Problem
 from tidelog.pipeline.queries.checkpoint import write_whole
@@ -62,6 +62,15 @@ class RunStatus:
         if self.has_ended or now_s - self.told_at_s > STALE_S:
             return False
         return is_alive(self.pid)
+
+
+S = TypeVar("S", MemberStatus, RunStatus)
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "int": int,
+    "float": (int, float),
+    "str": str,
+    "bool": bool,
+}
 
 
 class StatusFile:
@@ -136,14 +145,29 @@ def read_status(folder: Path) -> RunStatus | None:
     """None when no run has told anything."""
     file = folder / FOLDER / "status.json"
     try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        members = tuple(MemberStatus(**row) for row in told.pop("members"))
-        return RunStatus(members=members, **told)
+        told = json.loads(file.read_text(encoding="utf-8"))
+        members = tuple(_must_fit(MemberStatus(**row)) for row in told.pop("members"))
+        return _must_fit(RunStatus(members=members, **told))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, LookupError) as problem:
+    except (ValueError, TypeError, LookupError, AttributeError) as problem:
         told_problem = f"is no status of this version of tidelog ({problem}); delete it"
         raise PipelineError(Problem(Place(file, 0), told_problem)) from None
+
+
+def _must_fit(told: S) -> S:
+    """TypeError for a field of another type: who shows the status relies on them."""
+    for each in fields(told):
+        value = getattr(told, each.name)
+        is_table = each.type == "dict[str, int]" and isinstance(value, dict)
+        fits = (
+            all(isinstance(count, int) for count in value.values())
+            if is_table
+            else isinstance(value, _TYPES.get(str(each.type), tuple))
+        )
+        if not fits:
+            raise TypeError(f"{each.name} is {value!r:.50}")
+    return told
 
 
 def wish_restart(folder: Path, query: str) -> Path:

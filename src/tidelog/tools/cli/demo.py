@@ -56,12 +56,31 @@ from tidelog.tools.cli.frame import Command
     show_default=True,
     help="How long its minutes take.",
 )
-def command(once: bool, data: Path, port: int, orders: int, minutes: int, tick: float) -> int:
+@click.option(
+    "--no-console",
+    is_flag=True,
+    help="Serve no web console; there is one where the extra `console` is installed.",
+)
+def command(
+    once: bool, data: Path, port: int, orders: int, minutes: int, tick: float, no_console: bool
+) -> int:
     """See it all work: a broker, a shop's events, a pipeline, a check."""
+    from tidelog.broker_process import ConsoleProcess
     from tidelog.demo.story import DemoSettings, run_demo
+    from tidelog.tools.free_ports import free_ports
+
+    console_port: int | None = None
+    if not (no_console or once) and not ConsoleProcess.missing():
+        console_port = free_ports(8080 if port else 0, 1)[0]
 
     return run_demo(
         DemoSettings(
-            directory=data, port=port, once=once, orders=orders, minutes=minutes, tick_s=tick
+            directory=data,
+            port=port,
+            once=once,
+            orders=orders,
+            minutes=minutes,
+            tick_s=tick,
+            console_port=console_port,
         )
     )

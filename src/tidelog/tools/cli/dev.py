@@ -77,6 +77,12 @@ POLL_S = 0.2
     metavar="KEY=VALUE",
     help="A key to set for all brokers; may be given often.",
 )
+@click.option(
+    "--no-console",
+    is_flag=True,
+    help="Serve no web console; there is one where the extra `console` is installed.",
+)
+@click.option("--console-write", is_flag=True, help="Pages of the console may change things.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
 def command(
     action: str | None,
@@ -86,6 +92,8 @@ def command(
     port: int,
     zookeeper: str,
     override: tuple[tuple[str, str], ...],
+    no_console: bool,
+    console_write: bool,
     log_level: str,
 ) -> int:
     """Run a cluster on this machine; or kill, restart, pause or resume a broker of the one that
@@ -93,11 +101,15 @@ def command(
     """
     if action is not None:
         return _ask(data, action, broker)
+    from tidelog.broker_process import ConsoleProcess
     from tidelog.tools.dev_cluster import DevCluster
     from tidelog.tools.dev_commands import DevCommands
 
     data.mkdir(parents=True, exist_ok=True)
-    cluster = DevCluster(data.resolve(), brokers, port, dict(override), log_level, zookeeper)
+    options = None if no_console or ConsoleProcess.missing() else ["--write"] * console_write
+    cluster = DevCluster(
+        data.resolve(), brokers, port, dict(override), log_level, zookeeper, options
+    )
     commands = DevCommands(data, cluster)
     interrupted = watch_signals()
     try:
@@ -130,6 +142,7 @@ def _ready_line(cluster: DevCluster) -> str:
         f"bootstrap.servers={cluster.bootstrap_servers} "
         + (f"zookeeper.connect={connect} " if connect else "")
         + (f"metrics={metrics} " if metrics else "")
+        + (f"console={cluster.console.address} " if cluster.console else "")
         + f"pids={pids}"
     )
 

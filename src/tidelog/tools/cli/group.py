@@ -262,40 +262,29 @@ OFFSET_COLUMNS: Final = [
 
 
 def committed_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, int]:
-    found = admin.list_group_offsets(group_id)
-    return {each: row.offset for each, row in found.items() if row is not None}
+    from tidelog.tools import group_lag
+
+    return admin.thread.run(lambda: group_lag.committed_offsets(admin.admin, group_id))
 
 
 def offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, object]]:
     """By partition: what is committed, where the log ends, who owns it."""
-    from tidelog.client.admin.offsets import LATEST
+    from tidelog.tools.group_lag import partition_lags
 
-    committed = committed_offsets(admin, group.group_id)
-    owners = {partition: member for member in group.members for partition in member.assignment}
-    places = sorted(committed.keys() | owners.keys())
-    ends = {
-        each: result.get().offset
-        for each, result in admin.list_offsets(dict.fromkeys(places, LATEST)).items()
-        if result.error is None
-    }
-    rows: list[dict[str, object]] = []
-    for partition in places:
-        offset, end = committed.get(partition), ends.get(partition)
-        owner = owners.get(partition)
-        rows.append(
-            {
-                "group": group.group_id,
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "current_offset": offset,
-                "log_end_offset": end,
-                "lag": None if offset is None or end is None else end - offset,
-                "consumer_id": owner.member_id if owner else None,
-                "host": owner.host if owner else None,
-                "client_id": owner.client_id if owner else None,
-            }
-        )
-    return rows
+    return [
+        {
+            "group": group.group_id,
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "current_offset": row.committed,
+            "log_end_offset": row.log_end_offset,
+            "lag": row.lag,
+            "consumer_id": row.owner.member_id if row.owner else None,
+            "host": row.owner.host if row.owner else None,
+            "client_id": row.owner.client_id if row.owner else None,
+        }
+        for row in admin.thread.run(lambda: partition_lags(admin.admin, group))
+    ]
 
 
 # Offsets
@@ -381,17 +370,9 @@ def _reset(
 
 
 def reset_target(flag: str, value: Any) -> Target:
-    from tidelog.tools.offset_reset import Target, datetime_ms, duration_ms
+    from tidelog.tools.offset_reset import target_of
 
-    if flag == "--to-offset":
-        return Target("offset", value)
-    if flag == "--shift-by":
-        return Target("shift", value)
-    if flag == "--to-datetime":
-        return Target("timestamp", datetime_ms(value))
-    if flag == "--by-duration":
-        return Target("timestamp", SystemClock().time_ms() - duration_ms(value))
-    return Target(flag.removeprefix("--to-"))
+    return target_of(flag.removeprefix("--"), str(value), SystemClock().time_ms())
 
 
 def chosen_partitions(admin: Admin, choices: Sequence[str]) -> list[TopicPartition]:

@@ -50,6 +50,7 @@ SECTIONS: Final = {
         "reassign": Lazy("reassign", "move replicas between brokers"),
         "elect": Lazy("elect", "elect leaders of partitions"),
         "explain": Lazy("explain", "why a partition, group, transaction or record is as it is"),
+        "console": Lazy("console", "see and steer a cluster in the browser"),
         "top": Lazy("top", "watch brokers, topics and groups: lag, rates and latencies"),
         "generate": Lazy("generate", "a dashboard for Grafana, a configuration for Prometheus"),
     },

@@ -6,6 +6,8 @@ itself prints the ready line. Logs go to standard error.
 broker without --config is one for development: its groups do not wait for further members before
 their first generation (group.initial.rebalance.delay.ms=0).
 
+With --console the web console serves beside the broker (`tools/console_beside.py`).
+
 With --brokers N the process supervises N brokers of one cluster (`tools/broker_fleet.py`).
 
 TIDELOG_* variables of the environment set keys over the file, and so do KAFKA_* with --kafka-env.
@@ -28,8 +30,10 @@ from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
 if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
+    from tidelog.tools.console_beside import ConsoleBeside
 
 POLL_S = 0.2
+CONSOLE = "http://127.0.0.1:8080"
 INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 
 
@@ -63,6 +67,14 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
     help="Run so many brokers of one cluster, with ports in a row.",
 )
 @click.option(
+    "--console",
+    is_flag=False,
+    flag_value=CONSOLE,
+    metavar="[URL]",
+    help=f"Serve the web console beside the broker, at {CONSOLE} or another address.",
+)
+@click.option("--console-write", is_flag=True, help="Pages of the console may change things.")
+@click.option(
     "--kafka-env",
     is_flag=True,
     help="Set keys over the file from KAFKA_* variables, as the images of Apache Kafka do.",
@@ -80,6 +92,8 @@ def command(
     port: int | None,
     data: Path | None,
     brokers: int | None,
+    console: str | None,
+    console_write: bool,
     kafka_env: bool,
     strict: bool,
     log_level: str,
@@ -116,15 +130,27 @@ def command(
             "reach it can read the names and rates of all topics and groups"
         )
 
+    if console_write and console is None:
+        raise click.UsageError("--console-write is of --console")
+    beside: ConsoleBeside | None = None
+    if console is not None:
+        from tidelog.tools.console_beside import ConsoleBeside
+
+        beside = ConsoleBeside(loaded, console, can_write=console_write)
     if brokers is not None:
         options = ["--log-level", log_level, "--log-format", log_format]
         options += ["--kafka-env"] * kafka_env + ["--strict"] * strict
         options += [] if config is None else ["--config", str(config)]
-        return _supervise(loaded, brokers, dict([*short, *override]), options)
+        return _supervise(loaded, brokers, dict([*short, *override]), options, beside)
 
     from tidelog.broker.process import run as run_broker
 
-    return run_broker(loaded)
+    if beside is None:
+        return run_broker(loaded)
+    try:
+        return run_broker(loaded, lambda line: beside.start(line, loaded.log_dirs, sys.stderr))
+    finally:
+        beside.stop()
 
 
 def _warn(text: str) -> None:
@@ -132,7 +158,11 @@ def _warn(text: str) -> None:
 
 
 def _supervise(
-    config: BrokerConfig, count: int, settings: dict[str, str], options: list[str]
+    config: BrokerConfig,
+    count: int,
+    settings: dict[str, str],
+    options: list[str],
+    beside: ConsoleBeside | None,
 ) -> int:
     """Until a signal; 0 if all brokers stopped cleanly."""
     from tidelog.service_notification import ServiceNotification
@@ -148,6 +178,8 @@ def _supervise(
         line = fleet.start(time.monotonic())
         print(line, flush=True)
         service.ready(line)
+        if beside is not None:
+            beside.start(line, config.log_dirs, sys.stderr)
         next_s = time.monotonic()
         while not interrupted.wait(POLL_S):
             fleet.look_after(time.monotonic())
@@ -156,4 +188,7 @@ def _supervise(
                 next_s = time.monotonic() + service.watchdog_pause_s
     except KeyboardInterrupt:
         service.stopping()
+    finally:
+        if beside is not None:
+            beside.stop()
     return 1 if any(fleet.stop()) else 0

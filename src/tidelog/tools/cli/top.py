@@ -1,5 +1,7 @@
 """`tidelog top`: brokers, topics and groups of a cluster, drawn anew every second.
 
+Groups have a word for how they did over the last looks, as Burrow judges (`group_watch`).
+
 Keys: q ends it, s sorts by name or by the busiest. --once prints one frame and ends: it looks
 twice, so that there are rates. The terminal is as it was before, however the command ends: with q,
 Ctrl-C, SIGTERM, or an error.
@@ -13,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -77,14 +79,20 @@ def command(session: Session, metrics: tuple[str, ...], interval: float, once: b
 
 def _watch(admin: Admin, metrics: tuple[str, ...], interval: float) -> None:
     from tidelog.tools.cluster_view import Sort, look
+    from tidelog.tools.group_watch import GroupWatch
 
     before: Look | None = None
     sort = Sort.BUSIEST
+    watch = GroupWatch()
     while True:
         now = look(admin, metrics, time.monotonic)
+        health = {
+            group: str(watch.note(group, int(now.at_s * 1_000), now.partition_lags(group)).status)
+            for group in now.states
+        }
         until = time.monotonic() + interval
         while True:
-            _draw(now, before, sort, metrics)
+            _draw(now, before, sort, metrics, health)
             key = _key_within(until - time.monotonic())
             if key == "q":
                 return
@@ -95,13 +103,25 @@ def _watch(admin: Admin, metrics: tuple[str, ...], interval: float) -> None:
         before = now
 
 
-def _draw(now: Look, before: Look | None, sort: Sort, metrics: tuple[str, ...]) -> None:
+def _draw(
+    now: Look,
+    before: Look | None,
+    sort: Sort,
+    metrics: tuple[str, ...],
+    health: Mapping[str, str],
+) -> None:
     """In one write, and line over line, so that nothing flickers."""
     from tidelog.tools.cluster_view import frame
 
     width, height = shutil.get_terminal_size()
     lines = frame(
-        now, before, width=width, height=max(height - 1, 1), sort=sort, metrics_urls=metrics
+        now,
+        before,
+        width=width,
+        height=max(height - 1, 1),
+        sort=sort,
+        metrics_urls=metrics,
+        health=health,
     )
     text = "".join(f"{line}{TO_END_OF_LINE}\r\n" for line in lines)
     keys = f"{HELP}{sort.value}"[:width]

@@ -15,6 +15,8 @@ import urllib.parse
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -23,6 +25,7 @@ from tidelog.tools.explain.events import LINE_MAX, Event, event_of, in_order, pa
 
 SETTING: Final = "tidelog.metrics.listener"
 TIMEOUT_S: Final = 5.0
+THREADS: Final = 8
 PAGE_BYTES_MAX: Final = 16 << 20
 EVENTS_MAX: Final = 50_000  # of one file, the last ones
 WILDCARDS: Final = ("", "0.0.0.0", "::", "[::]", "*")
@@ -44,10 +47,10 @@ def concerns(event: Event, subjects: Subjects) -> bool:
 def gather(urls: Sequence[str], files: Sequence[Path], subjects: Subjects) -> Gathered:
     found: list[Event] = []
     unknown: list[str] = []
-    for url in urls:
-        events, problems = read_url(url, subjects)
-        found += events
-        unknown += problems
+    with ThreadPoolExecutor(THREADS) as threads:  # one that hangs holds up no other
+        for events, problems in threads.map(partial(read_url, subjects=subjects), urls):
+            found += events
+            unknown += problems
     for path in files:
         found += read_file(path, subjects)
     return Gathered(in_order(found), unknown)

@@ -1,0 +1,1 @@
+"""One module for each page or family of pages; `application.PAGES` lists them."""

@@ -44,6 +44,7 @@ from tidelog.broker.metadata_answers import MetadataAnswers, Question
 from tidelog.broker.observation.error_counts import COUNTED_BY_HANDLER, count_errors
 from tidelog.broker.observation.request_metrics import ApiMetrics
 from tidelog.broker.quotas.client_quotas import Charge
+from tidelog.network.channel import SendTime
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
@@ -74,7 +75,7 @@ class Request(Protocol):
     @property
     def received_at(self) -> float: ...
     def let_others_pass(self) -> None: ...
-    def respond(self, parts: Sequence[Part]) -> None: ...
+    def respond(self, parts: Sequence[Part], send_time: SendTime | None = None) -> None: ...
     def respond_nothing(self) -> None: ...
     def close(self, reason: str) -> None: ...
     def refuse_client(self, parts: Sequence[Part]) -> None: ...
@@ -265,22 +266,24 @@ class RequestDispatcher:
                     header,
                     {"throttle_ms": charge.throttle_ms},
                 )
+        send_time: SendTime | None = None
+        if began != NOT_TIMED:
+            answered_at = self._monotonic()
+            metrics.queue.add(began - request.received_at)
+            if waits_since == NOT_TIMED:
+                metrics.local.add(answered_at - began)
+            else:
+                metrics.local.add(waits_since - began)
+                metrics.remote.add(answered_at - waits_since)
+            send_time = SendTime(metrics.send.add, answered_at)
         if response is None:
             request.respond_nothing()
         else:
-            request.respond(parts)
-        now = self._monotonic()
-        total_s = now - request.received_at
+            request.respond(parts, send_time)
+        total_s = self._monotonic() - request.received_at
         metrics.total.add(total_s)
         if total_s >= self._slow_s and header.api_key not in WAITING:
             self._tell_slow(request, header, total_s)
-        if began != NOT_TIMED:
-            metrics.queue.add(began - request.received_at)
-            if waits_since == NOT_TIMED:
-                metrics.local.add(now - began)
-            else:
-                metrics.local.add(waits_since - began)
-                metrics.remote.add(now - waits_since)
         if header.api_key not in COUNTED_BY_HANDLER:
             count_errors(metrics, header.api_key, response)
 

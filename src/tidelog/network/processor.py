@@ -187,6 +187,10 @@ class Processor:
         """Does it on the processor's loop."""
         action()
 
+    def call_broker(self, action: Callable[[], object]) -> None:
+        """Does it on the broker loop."""
+        action()
+
     def new_connection(
         self, transport: Transport, connection_id: str, session: Session
     ) -> Connection:
@@ -346,6 +350,9 @@ class ProcessorThread(Processor):
 
     def call(self, action: Callable[[], object]) -> None:
         self.mailbox.post(action)
+
+    def call_broker(self, action: Callable[[], object]) -> None:
+        self.channel.post(action)
 
     def stop(self) -> None:
         """Closes all connections and waits for the thread to end."""

@@ -209,6 +209,7 @@ class Collector:
             ("requestqueue", "Time until a request was handled; of one request in 8."),
             ("local", "Time a request was handled; of one request in 8."),
             ("remote", "Time a request waited for others; of one request in 8."),
+            ("responsesend", "Time until its answer was in the socket; of one request in 8."),
         ]
         families = [page.family(f"{prefix}{name}timems", SUMMARY, text) for name, text in times]
         metrics = self._broker.request_metrics
@@ -223,7 +224,7 @@ class Collector:
             for code, count in sorted(api.errors.items()):
                 label = labels({"request": request, "error": ErrorCode.of(code).name})
                 errors.append(f"{prefix}errors_total{label} {count}")
-            histograms = (api.total, api.queue, api.local, api.remote)
+            histograms = (api.total, api.queue, api.local, api.remote, api.send)
             for (name, _), lines, histogram in zip(times, families, histograms, strict=True):
                 _add_summary(lines, f"{prefix}{name}timems", request, histogram)
         metrics.maybe_turn(self._broker.clock.monotonic())

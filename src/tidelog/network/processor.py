@@ -191,6 +191,10 @@ class Processor:
         """Does it on the broker loop."""
         action()
 
+    def thread_ident(self) -> int | None:
+        """None: the processor's loop is the broker's."""
+        return None
+
     def new_connection(
         self, transport: Transport, connection_id: str, session: Session
     ) -> Connection:
@@ -353,6 +357,9 @@ class ProcessorThread(Processor):
 
     def call_broker(self, action: Callable[[], object]) -> None:
         self.channel.post(action)
+
+    def thread_ident(self) -> int | None:
+        return self._runner.ident
 
     def stop(self) -> None:
         """Closes all connections and waits for the thread to end."""

@@ -16,6 +16,7 @@ topic, group or partition that would exceed it is left out, and counted in
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -23,8 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.observation.exposition import COUNTER, GAUGE, SUMMARY, Page, escaped, labels
 from tidelog.broker.observation.group_lag import age_s, members_of
+from tidelog.broker.observation.idle_share import idle_share_of
 from tidelog.broker.observation.process_metrics import add_process
 from tidelog.broker.observation.request_metrics import Histogram
+from tidelog.controller.cluster.partition_state_machine import UNCLEAN
 from tidelog.errors import ErrorCode
 from tidelog.network.channel import CloseReason
 from tidelog.protocol.api_keys import ApiKey
@@ -43,7 +46,7 @@ QUANTILE_NAMES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 PARTITIONS_A_STEP: Final = 50
 OFFSETS_A_STEP: Final = 50
 SERIES_OF_TOPIC: Final = 8
-SERIES_OF_PARTITION: Final = 11
+SERIES_OF_PARTITION: Final = 14
 SERIES_OF_OFFSET: Final = 3
 RUNNING: Final = 3  # Kafka's BrokerState
 AGES_MAX: Final = 1_000  # partitions of groups whose oldest unread record is looked up in a scrape
@@ -73,6 +76,10 @@ class Collector:
     def __init__(self, broker: Broker, network: SocketServer) -> None:
         self._broker = broker
         self._network = network
+        self._loop_idle = idle_share_of([threading.get_ident()])
+        idents = [each.thread_ident() for each in network.processors]
+        apart = [ident for ident in idents if ident is not None]
+        self._network_idle = idle_share_of(apart) if apart else None  # None: as the loop
         self.scrapes = 0
         self.scrape_s = 0.0  # of the last one: from its begin to its end
 
@@ -95,6 +102,7 @@ class Collector:
         budget = _Budget(self._broker.config.get_int("tidelog.metrics.series.max"))
         self._add_broker(page)
         self._add_network(page)
+        self._add_idle_shares(page)
         yield
         self._add_requests(page)
         yield
@@ -200,6 +208,31 @@ class Collector:
         for reason, count in counters.closed_by.items():
             lines.append(f"{name}{labels({'reason': reason.value})} {count}")
 
+        name = "kafka_server_socket_server_metrics_connection_count"
+        lines = page.family(name, GAUGE, "Open connections, by listener.")
+        by_listener = Counter(each.session.listener_name for each in self._network.connections)
+        for listener, count in sorted(by_listener.items()):
+            lines.append(f"{name}{labels({'listener': listener})} {count}")
+
+    def _add_idle_shares(self, page: Page) -> None:
+        if self._loop_idle is None:
+            return
+        now = self._broker.clock.monotonic()
+        of_loop = self._loop_idle.read(now)
+        of_network = of_loop if self._network_idle is None else self._network_idle.read(now)
+        if of_loop is not None:
+            page.gauge(
+                "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+                "Share of time, 0 to 1, in which the broker loop used no processor.",
+                round(of_loop, 4),
+            )
+        if of_network is not None:
+            page.gauge(
+                "kafka_network_socketserver_networkprocessoravgidle_percent",
+                "The same of the network threads.",
+                round(of_network, 4),
+            )
+
     def _add_requests(self, page: Page) -> None:
         prefix = "kafka_network_requestmetrics_"
         requests = page.family(prefix + "requests_total", COUNTER, "Requests, by API and version.")
@@ -251,6 +284,18 @@ class Collector:
             prefix + "preferredreplicaimbalancecount",
             "Partitions that another than the preferred replica leads.",
             not_preferred,
+        )
+        elections = Counter[str]() if broker.controller is None else broker.controller.elections
+        prefix = "kafka_controller_controllerstats_"
+        page.counter(
+            prefix + "uncleanleaderelections_total",
+            "Leaders elected that were not in sync, while this broker was the controller.",
+            elections[UNCLEAN],
+        )
+        page.counter(
+            prefix + "leaderelectionrateandtimems_count",
+            "Leaders elected while this broker was the controller.",
+            elections.total(),
         )
         page.gauge("kafka_brokers", "Brokers that live.", len(nodes))
         lines = page.family("kafka_broker_info", GAUGE, "A broker that lives; the value is its id.")
@@ -348,6 +393,13 @@ class _PartitionFamilies:
         self._under = gauge(
             "kafka_topic_partition_under_replicated_partition", "1: some are not in sync."
         )
+        self._count = gauge("kafka_cluster_partition_replicascount", "Its replicas.")
+        self._at_min = gauge(
+            "kafka_cluster_partition_atminisr", "1: just min.insync.replicas are in sync."
+        )
+        self._under_min = gauge(
+            "kafka_cluster_partition_underminisr", "1: fewer than that are in sync."
+        )
 
     def add(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
@@ -372,6 +424,12 @@ class _PartitionFamilies:
             self._replicas.append(f"kafka_topic_partition_replicas{label}{replicas}")
             self._in_sync.append(f"kafka_topic_partition_in_sync_replica{label}{in_sync}")
             self._under.append(f"kafka_topic_partition_under_replicated_partition{label}{is_under}")
+            minimum = log.config.min_insync_replicas
+            self._count.append(f"kafka_cluster_partition_replicascount{label}{replicas}")
+            self._at_min.append(f"kafka_cluster_partition_atminisr{label}{int(in_sync == minimum)}")
+            self._under_min.append(
+                f"kafka_cluster_partition_underminisr{label}{int(in_sync < minimum)}"
+            )
 
 
 class _Groups:

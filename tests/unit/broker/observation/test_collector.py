@@ -22,7 +22,8 @@ SAMPLE = re.compile(
 
 
 def collector_of(stage: HandlerStage) -> Collector:
-    return Collector(stage.broker, cast(Any, SimpleNamespace(counters=Counters())))
+    network = SimpleNamespace(counters=Counters(), processors=(), connections=())
+    return Collector(stage.broker, cast(Any, network))
 
 
 def samples(page: list[str]) -> dict[str, float]:
@@ -72,11 +73,11 @@ async def test_totals_never_fall_when_a_topic_goes(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_exceeds_the_series_is_left_out_and_counted(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path, tidelog_metrics_series_max=str(8 + 3 * 11)) as stage:
+    async with handler_stage(tmp_path, tidelog_metrics_series_max=str(8 + 3 * 14)) as stage:
         await stage.topic("orders", 5)
         found = samples(await collector_of(stage).collect())
         told = [name for name in found if name.startswith("kafka_log_log_size")]
-        assert SERIES_OF_PARTITION == 11
+        assert SERIES_OF_PARTITION == 14
         assert len(told) == 3
         assert found['tidelog_metrics_left_out{kind="partition"}'] == 2
         assert found['tidelog_metrics_left_out{kind="topic"}'] == 0

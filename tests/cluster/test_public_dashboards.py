@@ -233,3 +233,21 @@ def test_rules_copy_only_what_brokers_tell(told: Told) -> None:
         assert rule.source in told, rule.record
         if rule.renamed is not None:
             assert rule.renamed[1] in told[rule.source], rule.record
+
+
+def test_a_cluster_tells_what_its_brokers_do_beside_answering(told: Told) -> None:
+    for asked in (
+        "kafka_server_delayedoperationpurgatory_purgatorysize delayedoperation",
+        "kafka_server_replicafetchermanager_maxlag clientid",
+        "kafka_server_replicafetchermanager_failedpartitionscount clientid",
+        "kafka_server_sessionexpirelistener_zookeepersyncconnects_total",
+        "kafka_server_sessionexpirelistener_zookeeperdisconnects_total",
+        "kafka_server_sessionexpirelistener_zookeeperexpires_total",
+        "tidelog_zookeeper_connected",
+        "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+        "kafka_log_logflushstats_logflushrateandtimems_count",
+        "kafka_log_logcleanermanager_time_since_last_run_ms",
+        "tidelog_log_cleaner_rounds_total",
+        "kafka_controller_controllerstats_leaderelectionrateandtimems_count",
+    ):
+        assert fills(told, asked), asked

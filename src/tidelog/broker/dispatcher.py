@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -100,8 +101,8 @@ class RequestDispatcher:
         self._metadata_answers = MetadataAnswers(broker.metadata)
         self._limits = broker.dynamic_config.quota_limits
         self._tasks: set[asyncio.Task[Answer]] = set()
-        # Connections that have had to wait, with what they wait for now.
-        self._waiting: dict[ClientConnection, set[Pending[Answer]]] = {}
+        # Connections that have had to wait, with what they wait for now, and the api key of each.
+        self._waiting: dict[ClientConnection, dict[Pending[Answer], int]] = {}
 
     def handle(self, request: Request) -> None:
         frame = request.frame
@@ -203,12 +204,12 @@ class RequestDispatcher:
         connection = request.connection
         waiting = self._waiting.get(connection)
         if waiting is None:
-            waiting = self._waiting[connection] = set()
+            waiting = self._waiting[connection] = {}
             connection.add_close_callback(self._abandon)
 
         if answer.lets_others_pass:
             request.let_others_pass()
-        waiting.add(answer)
+        waiting[answer] = header.api_key
         if charge is not None:
             charge.pause()
         waits_since = NOT_TIMED
@@ -227,6 +228,13 @@ class RequestDispatcher:
         for answer in list(self._waiting.get(connection, ())):
             if not answer.lets_others_pass:
                 answer.hurry()
+
+    def waiting_by_api(self) -> Counter[int]:
+        """How many requests of each api key wait for their answer."""
+        counts: Counter[int] = Counter()
+        for waiting in self._waiting.values():
+            counts.update(waiting.values())
+        return counts
 
     def wake_waiting(self) -> None:
         """At the stop of the broker: let what waits be answered with what there is."""
@@ -343,7 +351,7 @@ class _Wait:
     def __init__(
         self,
         dispatcher: RequestDispatcher,
-        waiting: set[Pending[Answer]],
+        waiting: dict[Pending[Answer], int],
         request: Request,
         header: RequestHeader,
         answer: Pending[Answer],
@@ -363,7 +371,7 @@ class _Wait:
         self._waits_since = waits_since
 
     def answered(self, response: Answer) -> None:
-        self._waiting.discard(self._answer)
+        self._waiting.pop(self._answer, None)
         if self._charge is not None:
             self._charge.resume()
         self._dispatcher.respond(
@@ -377,7 +385,7 @@ class _Wait:
         )
 
     def failed(self, cause: BaseException) -> None:
-        self._waiting.discard(self._answer)
+        self._waiting.pop(self._answer, None)
         if isinstance(cause, Exception):  # not when the broker stops
             header = self._header
             name = ApiKey(header.api_key).name

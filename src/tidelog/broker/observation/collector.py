@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from tidelog.broker.observation.duty_metrics import add_duties, add_quotas
 from tidelog.broker.observation.exposition import COUNTER, GAUGE, SUMMARY, Page, escaped, labels
 from tidelog.broker.observation.group_lag import age_s, members_of
 from tidelog.broker.observation.idle_share import idle_share_of
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.coordinator.group.group import Group
     from tidelog.coordinator.group.offsets import GroupOffsets
+    from tidelog.log.cleaner.log_cleaner import LogCleaner
     from tidelog.network.socket_server import SocketServer
     from tidelog.replication.partition import Partition
 
@@ -73,9 +75,17 @@ TRAFFIC: Final = (
 class Collector:
     """Touched only on the broker loop."""
 
-    def __init__(self, broker: Broker, network: SocketServer) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        network: SocketServer,
+        waiting_by_api: Callable[[], Counter[int]],
+        cleaner: LogCleaner,
+    ) -> None:
         self._broker = broker
         self._network = network
+        self._waiting_by_api = waiting_by_api
+        self._cleaner = cleaner
         self._loop_idle = idle_share_of([threading.get_ident()])
         idents = [each.thread_ident() for each in network.processors]
         apart = [ident for ident in idents if ident is not None]
@@ -108,12 +118,17 @@ class Collector:
         yield
         self._add_cluster(page)
         yield
+        add_duties(page, self._broker, self._waiting_by_api(), self._cleaner)
+        yield
         yield from self._add_traffic(page, budget)
         yield from _Groups(self._broker, page, budget).steps()
         yield from self._add_partitions(page, budget)
+        yield from add_quotas(page, self._broker, budget.admits)
         yield from self._add_client_metrics(page)
         left_out = page.family(
-            "tidelog_metrics_left_out", GAUGE, "Topics, groups and partitions without series."
+            "tidelog_metrics_left_out",
+            GAUGE,
+            "Topics, groups, partitions and clients without series.",
         )
         for kind, count in budget.left_out.items():
             left_out.append(f"tidelog_metrics_left_out{labels({'kind': kind})} {count}")
@@ -357,7 +372,7 @@ class Collector:
 class _Budget:
     def __init__(self, series: int) -> None:
         self._series = series
-        self.left_out = {"topic": 0, "group": 0, "partition": 0}
+        self.left_out = {"topic": 0, "group": 0, "partition": 0, "client": 0}
 
     def admits(self, kind: str, series: int) -> bool:
         if series > self._series:

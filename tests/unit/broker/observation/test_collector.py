@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 from tests.support.batches import simple_batch
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import handler_stage
 from tests.support.metadata import in_loop
-from tidelog.broker.observation.collector import SERIES_OF_PARTITION, Collector, api_name
+from tests.support.scrapes import collector_of, samples
+from tidelog.broker.observation.collector import SERIES_OF_PARTITION, api_name
 from tidelog.broker.observation.exposition import Page, escaped, labels
-from tidelog.network.processor import Counters
 from tidelog.slices import SLICE_S
-
-SAMPLE = re.compile(
-    r'^[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-z_]+="([^"\\\n]|\\[\\"n])*",?)*\})? -?[0-9.e+-]+$'
-)
-
-
-def collector_of(stage: HandlerStage) -> Collector:
-    network = SimpleNamespace(counters=Counters(), processors=(), connections=())
-    return Collector(stage.broker, cast(Any, network))
-
-
-def samples(page: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for line in "".join(page).splitlines():
-        if not line.startswith("#"):
-            assert SAMPLE.match(line), line
-            name, _, value = line.rpartition(" ")
-            assert name not in found, f"{name} is told twice"
-            found[name] = float(value)
-    return found
 
 
 @in_loop

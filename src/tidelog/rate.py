@@ -107,6 +107,12 @@ class WindowedRate:
         self._samples[-1][1] += units
         self._total += units
 
+    def measured(self) -> float:
+        """Units a second, now."""
+        now = self._clock.monotonic()
+        self._drop_old(now)
+        return self._total / self._window_s(now)
+
     @property
     def is_exceeded(self) -> bool:
         if self._total <= self.rate * self._sample_s:
@@ -169,6 +175,9 @@ class Sensors(Generic[Limit]):
 
     def __len__(self) -> int:
         return len(self._limits)
+
+    def items(self) -> list[tuple[Hashable, Limit]]:
+        return [(name, limit) for name, (limit, _) in self._limits.items()]
 
     def get(self, name: Hashable) -> Limit:
         now = self._clock.monotonic()

@@ -76,6 +76,9 @@ def test_what_clients_do_is_seen_in_a_scrape(served: BrokerProcess) -> None:
     times = "kafka_network_requestmetrics_totaltimems"
     assert value(page, f'{times}_count{{request="Produce"}}') >= 2
     assert value(page, f'{times}{{request="Produce",quantile="0.99"}}') > 0
+    sent = "kafka_network_requestmetrics_responsesendtimems"
+    assert value(page, f'{sent}_count{{request="Produce"}}') >= 1
+    assert value(page, f'{sent}{{request="Produce",quantile="0.99"}}') >= 0
     assert value(page, "kafka_network_socketserver_connections_accepted_total") > 2
     assert value(page, "process_resident_memory_bytes") > 10_000_000
 

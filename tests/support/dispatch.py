@@ -9,6 +9,7 @@ from typing import Any, cast
 from tests.support.handlers import FakeConnection, HandlerStage
 from tidelog.broker.api_table import served
 from tidelog.broker.dispatcher import RequestDispatcher
+from tidelog.network.channel import SendTime
 from tidelog.network.session import Principal
 from tidelog.protocol.header import encode_request_header
 from tidelog.record.file_records import FileRecords
@@ -50,14 +51,17 @@ class RecordedRequest:
         self.answer: bytes | None = None
         self.closed: str | None = None
         self.lets_others_pass = False
+        self.send_s = 0.0  # how long the answer takes to be sent
 
     def let_others_pass(self) -> None:
         self.lets_others_pass = True
 
-    def respond(self, parts: Any) -> None:
+    def respond(self, parts: Any, send_time: SendTime | None = None) -> None:
         self.answer = b"".join(
             part.read() if isinstance(part, FileRecords) else bytes(part) for part in parts
         )
+        if send_time is not None:
+            send_time.tell(self.send_s)
         self.answered.set()
 
     def respond_nothing(self) -> None:

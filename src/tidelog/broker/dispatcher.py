@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -44,6 +45,7 @@ from tidelog.broker.metadata_answers import MetadataAnswers, Question
 from tidelog.broker.observation.error_counts import COUNTED_BY_HANDLER, count_errors
 from tidelog.broker.observation.request_metrics import ApiMetrics
 from tidelog.broker.quotas.client_quotas import Charge
+from tidelog.network.channel import SendTime
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import DecodeError, UnsupportedApi
@@ -74,7 +76,7 @@ class Request(Protocol):
     @property
     def received_at(self) -> float: ...
     def let_others_pass(self) -> None: ...
-    def respond(self, parts: Sequence[Part]) -> None: ...
+    def respond(self, parts: Sequence[Part], send_time: SendTime | None = None) -> None: ...
     def respond_nothing(self) -> None: ...
     def close(self, reason: str) -> None: ...
     def refuse_client(self, parts: Sequence[Part]) -> None: ...
@@ -99,8 +101,8 @@ class RequestDispatcher:
         self._metadata_answers = MetadataAnswers(broker.metadata)
         self._limits = broker.dynamic_config.quota_limits
         self._tasks: set[asyncio.Task[Answer]] = set()
-        # Connections that have had to wait, with what they wait for now.
-        self._waiting: dict[ClientConnection, set[Pending[Answer]]] = {}
+        # Connections that have had to wait, with what they wait for now, and the api key of each.
+        self._waiting: dict[ClientConnection, dict[Pending[Answer], int]] = {}
 
     def handle(self, request: Request) -> None:
         frame = request.frame
@@ -202,12 +204,12 @@ class RequestDispatcher:
         connection = request.connection
         waiting = self._waiting.get(connection)
         if waiting is None:
-            waiting = self._waiting[connection] = set()
+            waiting = self._waiting[connection] = {}
             connection.add_close_callback(self._abandon)
 
         if answer.lets_others_pass:
             request.let_others_pass()
-        waiting.add(answer)
+        waiting[answer] = header.api_key
         if charge is not None:
             charge.pause()
         waits_since = NOT_TIMED
@@ -226,6 +228,13 @@ class RequestDispatcher:
         for answer in list(self._waiting.get(connection, ())):
             if not answer.lets_others_pass:
                 answer.hurry()
+
+    def waiting_by_api(self) -> Counter[int]:
+        """How many requests of each api key wait for their answer."""
+        counts: Counter[int] = Counter()
+        for waiting in self._waiting.values():
+            counts.update(waiting.values())
+        return counts
 
     def wake_waiting(self) -> None:
         """At the stop of the broker: let what waits be answered with what there is."""
@@ -265,22 +274,24 @@ class RequestDispatcher:
                     header,
                     {"throttle_ms": charge.throttle_ms},
                 )
+        send_time: SendTime | None = None
+        if began != NOT_TIMED:
+            answered_at = self._monotonic()
+            metrics.queue.add(began - request.received_at)
+            if waits_since == NOT_TIMED:
+                metrics.local.add(answered_at - began)
+            else:
+                metrics.local.add(waits_since - began)
+                metrics.remote.add(answered_at - waits_since)
+            send_time = SendTime(metrics.send.add, answered_at)
         if response is None:
             request.respond_nothing()
         else:
-            request.respond(parts)
-        now = self._monotonic()
-        total_s = now - request.received_at
+            request.respond(parts, send_time)
+        total_s = self._monotonic() - request.received_at
         metrics.total.add(total_s)
         if total_s >= self._slow_s and header.api_key not in WAITING:
             self._tell_slow(request, header, total_s)
-        if began != NOT_TIMED:
-            metrics.queue.add(began - request.received_at)
-            if waits_since == NOT_TIMED:
-                metrics.local.add(now - began)
-            else:
-                metrics.local.add(waits_since - began)
-                metrics.remote.add(now - waits_since)
         if header.api_key not in COUNTED_BY_HANDLER:
             count_errors(metrics, header.api_key, response)
 
@@ -340,7 +351,7 @@ class _Wait:
     def __init__(
         self,
         dispatcher: RequestDispatcher,
-        waiting: set[Pending[Answer]],
+        waiting: dict[Pending[Answer], int],
         request: Request,
         header: RequestHeader,
         answer: Pending[Answer],
@@ -360,7 +371,7 @@ class _Wait:
         self._waits_since = waits_since
 
     def answered(self, response: Answer) -> None:
-        self._waiting.discard(self._answer)
+        self._waiting.pop(self._answer, None)
         if self._charge is not None:
             self._charge.resume()
         self._dispatcher.respond(
@@ -374,7 +385,7 @@ class _Wait:
         )
 
     def failed(self, cause: BaseException) -> None:
-        self._waiting.discard(self._answer)
+        self._waiting.pop(self._answer, None)
         if isinstance(cause, Exception):  # not when the broker stops
             header = self._header
             name = ApiKey(header.api_key).name

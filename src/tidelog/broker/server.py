@@ -200,7 +200,9 @@ class Server:
         if self._collector is None:
             from tidelog.broker.observation.collector import Collector
 
-            self._collector = Collector(self.broker, self.network)
+            self._collector = Collector(
+                self.broker, self.network, self._dispatcher.waiting_by_api, self._cleaner
+            )
         return await self._collector.collect()
 
     def _close_http(self) -> None:

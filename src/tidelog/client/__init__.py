@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.delivery import ArrowDelivery, Delivery, RecordMetadata
     from tidelog.client.producer.sequences import ProducerIdAndEpoch
     from tidelog.client.producer.transaction_requests import OpenTransaction
+    from tidelog.client.tracing import trace_context
     from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
     from tidelog.record._results import ConsumerRecord
     from tidelog.sasl.oauth.token_source import AccessToken
@@ -232,6 +233,7 @@ __all__ = [
     "UnsupportedByBroker",
     "UpgradeType",
     "Uuid",
+    "trace_context",
 ]
 
 # The modules below tidelog, and what is taken from them.
@@ -358,6 +360,7 @@ _PLACES: Final = {
     ),
     "client.producer.sequences": ("ProducerIdAndEpoch",),
     "client.producer.transaction_requests": ("OpenTransaction",),
+    "client.tracing": ("trace_context",),
     "config.client": (
         "AdminConfig",
         "ConsumerConfig",

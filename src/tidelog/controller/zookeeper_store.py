@@ -28,6 +28,7 @@ import logging
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -94,6 +95,7 @@ class ZooKeeperStore:
         )
         self._driver = _LoopDriver(self._session, self._tick, self._deadline, clock)
         self._listeners: list[SessionWatcher] = []
+        self.session_changes: Counter[SessionState] = Counter()  # told so far
         self._session_id = 0  # of the last session that there was
         self._closed = False
         self._over: asyncio.Future[None] | None = None  # done when the closed session is over
@@ -343,6 +345,7 @@ class ZooKeeperStore:
 
     def _tell(self, state: SessionState) -> None:
         """Before those are answered whom it concerns."""
+        self.session_changes[state] += 1
         self._driver.post(self._tell_listeners, state)
 
     def _tell_listeners(self, state: SessionState) -> None:

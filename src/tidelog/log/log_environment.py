@@ -18,6 +18,20 @@ def _ignore(*_: object) -> None:
     pass
 
 
+class FlushTimes:
+    """Flushes of all logs of a broker that succeeded, from their begin on the loop to their end."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+
+
 class LogEnvironment:
     """Shared by all logs of a broker; touched only on the broker loop. Of a log that is being made
     in a thread, that thread asks for the time, for chance, and reports errors.
@@ -27,7 +41,15 @@ class LogEnvironment:
     `io_failed(path, what, error)` is told of every I/O error, before whoever asked for the work.
     """
 
-    __slots__ = ("clock", "delete_later", "io_failed", "producer_expiration_ms", "random", "rolled")
+    __slots__ = (
+        "clock",
+        "delete_later",
+        "flushes",
+        "io_failed",
+        "producer_expiration_ms",
+        "random",
+        "rolled",
+    )
 
     def __init__(
         self,
@@ -45,3 +67,4 @@ class LogEnvironment:
         self.delete_later = delete_later
         self.rolled = rolled
         self.io_failed = io_failed
+        self.flushes = FlushTimes()

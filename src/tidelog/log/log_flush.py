@@ -26,7 +26,7 @@ SYNC_THREADS: Final = 16
 
 
 class FlushTicket:
-    __slots__ = ("_files", "_paths", "changes", "end_offset", "generation", "segments")
+    __slots__ = ("_files", "_paths", "began_s", "changes", "end_offset", "generation", "segments")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class FlushTicket:
         self.generation = generation
         self.changes = changes
         self.segments = segments  # inactive ones, whose indexes are synced with them
+        self.began_s = -1.0  # on the clock of the log's environment; below 0 nobody counts it
         self._files = files
         self._paths = paths
 

@@ -134,6 +134,7 @@ class LogManager:
             rolled=self._rolled_logs_add,
             io_failed=self.failures.report,
         )
+        self.flushes = self._environment.flushes
         self._loaded: list[LogDirectory] = []
         self.was_clean = True  # all that were loaded: whether everything is on disk
         self.futures = FutureLogs(clock, self._random, self._delete_later, self.failures)

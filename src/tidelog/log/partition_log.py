@@ -743,11 +743,19 @@ class PartitionLog:
 
     def flush_begin(self) -> FlushTicket:
         """Everything that is in the log now; `run` the ticket, then give it to `flush_done`."""
-        return self._sync.begin(self._directory, self.segments, self.snapshots, self.log_end_offset)
+        ticket = self._sync.begin(
+            self._directory, self.segments, self.snapshots, self.log_end_offset
+        )
+        if not ticket.is_empty:
+            ticket.began_s = self._environment.clock.monotonic()
+        return ticket
 
     def flush_done(self, ticket: FlushTicket) -> None:
         """After a successful run."""
-        self._sync.done(ticket, self._environment.clock.time_ms())
+        environment = self._environment
+        if ticket.began_s >= 0:
+            environment.flushes.add(environment.clock.monotonic() - ticket.began_s)
+        self._sync.done(ticket, environment.clock.time_ms())
 
     def flush_failed(self, ticket: FlushTicket) -> None:
         """The recovery point stays; the next ticket covers what this one did."""

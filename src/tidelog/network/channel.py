@@ -15,6 +15,9 @@ socket is full is it watched for room. While unsent answers exceed `connection_b
 the reader is not lent: a client that reads slowly is not read.
 
 A client over a quota is not read for a time (`mute`), while its answers go on leaving.
+
+Some answers are timed (`SendTime`): from the handler's answer until the transport has taken their
+last byte. With TLS that byte may still wait in the transport.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
@@ -102,6 +106,17 @@ class FileSend:
 Outgoing: TypeAlias = "Memory | FileSend"
 
 
+class SendTime:
+    """Of one answer. `tell` is called on the broker loop, unless the channel closes before."""
+
+    __slots__ = ("bytes_left", "handed_at", "tell")
+
+    def __init__(self, tell: Callable[[float], None], handed_at: float) -> None:
+        self.tell = tell
+        self.handed_at = handed_at  # clock.monotonic()
+        self.bytes_left = 0  # until its last byte has left, those before it included
+
+
 class FileTruncated(Exception):
     """A file part is shorter than it was when the answer was made."""
 
@@ -134,6 +149,7 @@ class Channel:
         self._out: list[Outgoing] = []
         self._out_bytes = 0
         self._out_file_bytes = 0  # part of _out_bytes that is not memory
+        self._timed: list[SendTime] = []  # of answers in _out, in their order
         self._out_bytes_max = processor.settings.connection_bytes_in_flight_max
         self._parked = False  # the memory pool does not let it read
         self._muted: TimerHandle | None = None  # until then nothing is received or lent
@@ -236,13 +252,17 @@ class Channel:
         self._has_reader = False
         self.connection.serve()
 
-    def send_ahead(self, answers: list[Outgoing], answer_bytes: int) -> bool:
+    def send_ahead(
+        self, answers: list[Outgoing], answer_bytes: int, timed: list[SendTime] | None
+    ) -> bool:
         """From the request half while it has the reader: sends answers from memory first.
 
         False: earlier ones have not left yet, and these have to wait behind them.
         """
         if self._out:
             return False
+        if timed is not None:
+            self._time(timed)
         self._out, self._out_bytes = answers, answer_bytes
         if answers:
             self._send_queued()
@@ -256,6 +276,7 @@ class Channel:
         reader_returns: bool,
         owes: bool,
         close_reason: CloseReason | None,
+        timed: list[SendTime] | None,
     ) -> None:
         """From the request half: answers to send and, if `reader_returns`, the reader."""
         self._owes = owes
@@ -270,12 +291,20 @@ class Channel:
         if close_reason is not None:
             self._closing = close_reason
         if answers:
+            if timed is not None:
+                self._time(timed)
             self._out += answers
             self._out_bytes += answer_bytes
             self._out_file_bytes += file_bytes
             if not self._writer_watched:
                 self._send_queued()
         self._go_on()
+
+    def _time(self, timed: list[SendTime]) -> None:
+        """Their answers are queued next; they know their places among these answers."""
+        for each in timed:
+            each.bytes_left += self._out_bytes
+        self._timed += timed
 
     def _go_on(self) -> None:
         """After any change: close if it is time, account, and see to it that reading goes on."""
@@ -423,6 +452,19 @@ class Channel:
         self._processor.counters.bytes_out += sent
         if self._writer_watched:
             self.last_active = self._processor.clock.monotonic()
+        if self._timed:
+            self._tell_send_times(sent)
+
+    def _tell_send_times(self, sent: int) -> None:
+        waiting: list[SendTime] = []
+        now = self._processor.clock.monotonic()
+        for each in self._timed:
+            each.bytes_left -= sent
+            if each.bytes_left > 0:
+                waiting.append(each)
+            else:
+                self._processor.call_broker(partial(each.tell, now - each.handed_at))
+        self._timed = waiting
 
     def _watch_reader(self) -> None:
         self._reader_watched = True
@@ -554,6 +596,7 @@ class Channel:
             self.reader.clear()
         self._out.clear()
         self._out_bytes = self._out_file_bytes = 0
+        self._timed.clear()
         self._processor.pool.leave(self, self._processor.clock.monotonic())
         self._processor.forget(self, reason)
         del self.connection  # else both halves stay until the garbage collector finds the cycle

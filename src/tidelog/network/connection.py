@@ -37,7 +37,15 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from tidelog.network.channel import Channel, CloseReason, FileSend, FileSlice, Outgoing, Part
+from tidelog.network.channel import (
+    Channel,
+    CloseReason,
+    FileSend,
+    FileSlice,
+    Outgoing,
+    Part,
+    SendTime,
+)
 from tidelog.network.framing import LENGTH_BYTES, InvalidFrame
 from tidelog.network.settings import KIB
 from tidelog.supervisor import tell_each
@@ -66,6 +74,7 @@ class Outcome(NamedTuple):
     size_bytes: int
     file_bytes: int
     closes: bool = False
+    send_time: SendTime | None = None
 
 
 NOTHING: Final = Outcome([], 0, 0)
@@ -92,9 +101,9 @@ class IncomingRequest:
         """
         self.passed_by = bytes(self.frame[:API_KEY_BYTES])
 
-    def respond(self, parts: Sequence[Part]) -> None:
+    def respond(self, parts: Sequence[Part], send_time: SendTime | None = None) -> None:
         """The parts in turn are the answer; its frame length is put before them."""
-        self.connection.answer(self, parts)
+        self.connection.answer(self, parts, send_time)
 
     def respond_nothing(self) -> None:
         """For requests without an answer (Produce with acks=0): the next one may come."""
@@ -145,6 +154,7 @@ class Connection:
         self._answers: list[Outgoing] = []  # not handed over yet, each after its length
         self._answer_bytes = 0
         self._answer_file_bytes = 0
+        self._timed: list[SendTime] | None = None  # of answers collected
         self._close_after_answers: CloseReason | None = None
 
     def __repr__(self) -> str:
@@ -176,7 +186,12 @@ class Connection:
         """Called once on the broker loop when the connection has closed."""
         self._close_callbacks.append(callback)
 
-    def answer(self, request: IncomingRequest, parts: Sequence[Part]) -> None:
+    def answer(
+        self,
+        request: IncomingRequest,
+        parts: Sequence[Part],
+        send_time: SendTime | None = None,
+    ) -> None:
         if self._request is not request and request not in self._owed:
             self._refuse_answer()
             return
@@ -195,16 +210,25 @@ class Connection:
         size += LENGTH_BYTES
         owed = self._owed
         if owed and owed[0] is not request:
-            self._answer_in_order(request, Outcome(answer, size, file_bytes))
+            self._answer_in_order(request, Outcome(answer, size, file_bytes, False, send_time))
             return
         if self._request is request:
             self._request = None
         self._answers += answer
         self._answer_bytes += size
         self._answer_file_bytes += file_bytes
+        if send_time is not None:
+            self._time(send_time)
         if owed:
             owed.popleft()
             self._release()
+
+    def _time(self, send_time: SendTime) -> None:
+        """Of the last answer collected."""
+        send_time.bytes_left = self._answer_bytes
+        if self._timed is None:
+            self._timed = []
+        self._timed.append(send_time)
 
     def answer_nothing(self, request: IncomingRequest) -> None:
         if self._request is not request and request not in self._owed:
@@ -258,6 +282,8 @@ class Connection:
             self._answers += outcome.parts
             self._answer_bytes += outcome.size_bytes
             self._answer_file_bytes += outcome.file_bytes
+            if outcome.send_time is not None:
+                self._time(outcome.send_time)
             if outcome.closes:
                 owed.clear()
         if self._serving:
@@ -344,8 +370,8 @@ class Connection:
         """
         if self._answer_file_bytes:
             return
-        if self.channel.send_ahead(self._answers, self._answer_bytes):
-            self._answers, self._answer_bytes = [], 0
+        if self.channel.send_ahead(self._answers, self._answer_bytes, self._timed):
+            self._answers, self._answer_bytes, self._timed = [], 0, None
 
     def _deliver(self) -> None:
         """Hands the answers to the channel, and the reader if it is here and may go."""
@@ -354,6 +380,7 @@ class Connection:
         answer_bytes = self._answer_bytes
         file_bytes = self._answer_file_bytes
         self._answer_bytes = self._answer_file_bytes = 0
+        timed, self._timed = self._timed, None
         self._delivers_soon = False
         owes = bool(self._owed)
         waits = self._request is not None or (self._is_blocked and owes)
@@ -361,7 +388,9 @@ class Connection:
         if returns_reader:
             self._has_reader = False
         close_reason = None if owes else self._close_after_answers
-        self._hand_over(answers, answer_bytes, file_bytes, returns_reader, owes, close_reason)
+        self._hand_over(
+            answers, answer_bytes, file_bytes, returns_reader, owes, close_reason, timed
+        )
 
     def _hand_over(
         self,
@@ -371,11 +400,14 @@ class Connection:
         reader_returns: bool,
         owes: bool,
         close_reason: CloseReason | None,
+        timed: list[SendTime] | None,
     ) -> None:
         channel = self.channel
         if channel.open:
             channel.reader.leave_shared_buffer()  # others receive while this one waits
-        channel.take_answers(answers, answer_bytes, file_bytes, reader_returns, owes, close_reason)
+        channel.take_answers(
+            answers, answer_bytes, file_bytes, reader_returns, owes, close_reason, timed
+        )
 
     # What the channel and the socket server say.
 

@@ -187,6 +187,14 @@ class Processor:
         """Does it on the processor's loop."""
         action()
 
+    def call_broker(self, action: Callable[[], object]) -> None:
+        """Does it on the broker loop."""
+        action()
+
+    def thread_ident(self) -> int | None:
+        """None: the processor's loop is the broker's."""
+        return None
+
     def new_connection(
         self, transport: Transport, connection_id: str, session: Session
     ) -> Connection:
@@ -346,6 +354,12 @@ class ProcessorThread(Processor):
 
     def call(self, action: Callable[[], object]) -> None:
         self.mailbox.post(action)
+
+    def call_broker(self, action: Callable[[], object]) -> None:
+        self.channel.post(action)
+
+    def thread_ident(self) -> int | None:
+        return self._runner.ident
 
     def stop(self) -> None:
         """Closes all connections and waits for the thread to end."""

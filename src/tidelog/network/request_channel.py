@@ -21,7 +21,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tidelog.network.channel import Channel, CloseReason, Outgoing
+from tidelog.network.channel import Channel, CloseReason, Outgoing, SendTime
 from tidelog.network.connection import Connection
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ class RequestChannel:
             self._queued += 1
         self._mailbox.post(partial(self._serve, serve))
         return True
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Does it on the broker loop, however many wait to be served."""
+        self._mailbox.post(call)
 
     def _serve(self, serve: Callable[[], object]) -> None:
         try:
@@ -156,6 +160,7 @@ class QueuedConnection(Connection):
         reader_returns: bool,
         owes: bool,
         close_reason: CloseReason | None,
+        timed: list[SendTime] | None,
     ) -> None:
         self._mailbox.post(
             partial(
@@ -166,5 +171,6 @@ class QueuedConnection(Connection):
                 reader_returns,
                 owes,
                 close_reason,
+                timed,
             )
         )

@@ -44,6 +44,7 @@ class FollowedPartition:
         "is_behind",
         "is_paused",
         "leader_epoch",
+        "leader_high_watermark",
         "partition",
         "told",
     )
@@ -54,6 +55,7 @@ class FollowedPartition:
         self.told: Position | None = None  # what the fetch session holds
         self.is_paused = False  # after an error, or while it is held back
         self.is_behind = True  # what the leader has committed is not all here yet
+        self.leader_high_watermark = 0  # as its last answer had it
         self.failures = 0  # one after another
         self._is_prepared = False
         self._walk: TruncationWalk | None = None  # for the next cut, due or made
@@ -66,6 +68,11 @@ class FollowedPartition:
         if log.latest_epoch == UNDEFINED_EPOCH and log.log_end_offset > log.high_watermark:
             self._truncate_to(log.high_watermark, "it has no epochs")
         self._is_prepared = True
+
+    @property
+    def lag(self) -> int:
+        """Records that the leader has committed and this log lacks."""
+        return max(self.leader_high_watermark - self.partition.log.log_end_offset, 0)
 
     def position(self) -> Position:
         log = self.partition.log
@@ -80,6 +87,7 @@ class FollowedPartition:
         if records and holds_whole_batch(records):
             size_bytes = partition.append_from_leader(records, row.log_start_offset).size_bytes
         partition.follow(row.high_watermark, row.log_start_offset, size_bytes)
+        self.leader_high_watermark = row.high_watermark
         self.is_behind = row.high_watermark > partition.log.log_end_offset
         return size_bytes
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -156,6 +156,10 @@ class ReplicaFetcher:
         return len(self._followed)
 
     # What to follow
+
+    @property
+    def followed(self) -> Collection[FollowedPartition]:
+        return self._followed.values()
 
     def follow(self, partition: Partition) -> None:
         """From its log end on, under the epoch it has now."""

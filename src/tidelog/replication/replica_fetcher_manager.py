@@ -9,6 +9,7 @@ from tidelog.replication.replica_fetcher import FetcherSettings, ReplicaFetcher
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from tidelog.clock import Timer
     from tidelog.network.peer_directory import PeerDirectory
@@ -42,6 +43,21 @@ class ReplicaFetcherManager:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def lags(self) -> Iterator[int]:
+        """Of all partitions that are copied here, in records."""
+        for fetcher in self._fetchers.values():
+            for followed in fetcher.followed:
+                yield followed.lag
+
+    @property
+    def failed_count(self) -> int:
+        """Partitions whose last fetch failed, and which are tried again."""
+        return sum(
+            followed.failures > 0
+            for fetcher in self._fetchers.values()
+            for followed in fetcher.followed
+        )
 
     def follow(self, partition: Partition) -> None:
         """Copy the partition from its present leader."""

@@ -113,6 +113,7 @@ PANELS: Final[dict[str, Sequence[Panel]]] = {
         Panel("Queue time, 99th percentile", "ms", [_quantile("requestqueue")]),
         Panel("Handler time, 99th percentile", "ms", [_quantile("local")]),
         Panel("Waiting time, 99th percentile", "ms", [_quantile("remote")]),
+        Panel("Sending time, 99th percentile", "ms", [_quantile("responsesend")]),
     ),
     "Groups": (
         Panel(

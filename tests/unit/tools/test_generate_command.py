@@ -33,3 +33,18 @@ def test_the_scrape_configuration_names_the_brokers(capsys: pytest.CaptureFixtur
     (job,) = yaml.safe_load(capsys.readouterr().out)["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["b1:9308", "b2:9308"]}]
     assert (job["scrape_interval"], job["metrics_path"]) == ("5s", "/metrics")
+
+
+def test_the_rules_rename_labels_and_name_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    yaml = pytest.importorskip("yaml")
+    assert main(["generate", "rules", "--cluster", 'north "1"']) == 0
+    (group,) = yaml.safe_load(capsys.readouterr().out)["groups"]
+    rules = {rule["record"]: rule for rule in group["rules"]}
+    assert len(rules) == len(group["rules"])
+    assert rules["jvm_memory_used_bytes"]["expr"] == "process_resident_memory_bytes"
+    assert rules["kafka_consumergroup_group_max_lag"] == {
+        "record": "kafka_consumergroup_group_max_lag",
+        "expr": 'max by (group) (label_replace(kafka_consumergroup_lag, "group", "$1",'
+        ' "consumergroup", "(.*)"))',
+        "labels": {"cluster_name": 'north "1"'},
+    }

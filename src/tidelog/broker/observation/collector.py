@@ -16,15 +16,19 @@ topic, group or partition that would exceed it is left out, and counted in
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from tidelog.broker.observation.duty_metrics import add_duties, add_quotas
 from tidelog.broker.observation.exposition import COUNTER, GAUGE, SUMMARY, Page, escaped, labels
 from tidelog.broker.observation.group_lag import age_s, members_of
+from tidelog.broker.observation.idle_share import idle_share_of
 from tidelog.broker.observation.process_metrics import add_process
 from tidelog.broker.observation.request_metrics import Histogram
+from tidelog.controller.cluster.partition_state_machine import UNCLEAN
 from tidelog.errors import ErrorCode
 from tidelog.network.channel import CloseReason
 from tidelog.protocol.api_keys import ApiKey
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.coordinator.group.group import Group
     from tidelog.coordinator.group.offsets import GroupOffsets
+    from tidelog.log.cleaner.log_cleaner import LogCleaner
     from tidelog.network.socket_server import SocketServer
     from tidelog.replication.partition import Partition
 
@@ -43,7 +48,7 @@ QUANTILE_NAMES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 PARTITIONS_A_STEP: Final = 50
 OFFSETS_A_STEP: Final = 50
 SERIES_OF_TOPIC: Final = 8
-SERIES_OF_PARTITION: Final = 11
+SERIES_OF_PARTITION: Final = 14
 SERIES_OF_OFFSET: Final = 3
 RUNNING: Final = 3  # Kafka's BrokerState
 AGES_MAX: Final = 1_000  # partitions of groups whose oldest unread record is looked up in a scrape
@@ -70,9 +75,21 @@ TRAFFIC: Final = (
 class Collector:
     """Touched only on the broker loop."""
 
-    def __init__(self, broker: Broker, network: SocketServer) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        network: SocketServer,
+        waiting_by_api: Callable[[], Counter[int]],
+        cleaner: LogCleaner,
+    ) -> None:
         self._broker = broker
         self._network = network
+        self._waiting_by_api = waiting_by_api
+        self._cleaner = cleaner
+        self._loop_idle = idle_share_of([threading.get_ident()])
+        idents = [each.thread_ident() for each in network.processors]
+        apart = [ident for ident in idents if ident is not None]
+        self._network_idle = idle_share_of(apart) if apart else None  # None: as the loop
         self.scrapes = 0
         self.scrape_s = 0.0  # of the last one: from its begin to its end
 
@@ -95,17 +112,23 @@ class Collector:
         budget = _Budget(self._broker.config.get_int("tidelog.metrics.series.max"))
         self._add_broker(page)
         self._add_network(page)
+        self._add_idle_shares(page)
         yield
         self._add_requests(page)
         yield
         self._add_cluster(page)
         yield
+        add_duties(page, self._broker, self._waiting_by_api(), self._cleaner)
+        yield
         yield from self._add_traffic(page, budget)
         yield from _Groups(self._broker, page, budget).steps()
         yield from self._add_partitions(page, budget)
+        yield from add_quotas(page, self._broker, budget.admits)
         yield from self._add_client_metrics(page)
         left_out = page.family(
-            "tidelog_metrics_left_out", GAUGE, "Topics, groups and partitions without series."
+            "tidelog_metrics_left_out",
+            GAUGE,
+            "Topics, groups, partitions and clients without series.",
         )
         for kind, count in budget.left_out.items():
             left_out.append(f"tidelog_metrics_left_out{labels({'kind': kind})} {count}")
@@ -200,6 +223,31 @@ class Collector:
         for reason, count in counters.closed_by.items():
             lines.append(f"{name}{labels({'reason': reason.value})} {count}")
 
+        name = "kafka_server_socket_server_metrics_connection_count"
+        lines = page.family(name, GAUGE, "Open connections, by listener.")
+        by_listener = Counter(each.session.listener_name for each in self._network.connections)
+        for listener, count in sorted(by_listener.items()):
+            lines.append(f"{name}{labels({'listener': listener})} {count}")
+
+    def _add_idle_shares(self, page: Page) -> None:
+        if self._loop_idle is None:
+            return
+        now = self._broker.clock.monotonic()
+        of_loop = self._loop_idle.read(now)
+        of_network = of_loop if self._network_idle is None else self._network_idle.read(now)
+        if of_loop is not None:
+            page.gauge(
+                "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+                "Share of time, 0 to 1, in which the broker loop used no processor.",
+                round(of_loop, 4),
+            )
+        if of_network is not None:
+            page.gauge(
+                "kafka_network_socketserver_networkprocessoravgidle_percent",
+                "The same of the network threads.",
+                round(of_network, 4),
+            )
+
     def _add_requests(self, page: Page) -> None:
         prefix = "kafka_network_requestmetrics_"
         requests = page.family(prefix + "requests_total", COUNTER, "Requests, by API and version.")
@@ -209,6 +257,7 @@ class Collector:
             ("requestqueue", "Time until a request was handled; of one request in 8."),
             ("local", "Time a request was handled; of one request in 8."),
             ("remote", "Time a request waited for others; of one request in 8."),
+            ("responsesend", "Time until its answer was in the socket; of one request in 8."),
         ]
         families = [page.family(f"{prefix}{name}timems", SUMMARY, text) for name, text in times]
         metrics = self._broker.request_metrics
@@ -223,7 +272,7 @@ class Collector:
             for code, count in sorted(api.errors.items()):
                 label = labels({"request": request, "error": ErrorCode.of(code).name})
                 errors.append(f"{prefix}errors_total{label} {count}")
-            histograms = (api.total, api.queue, api.local, api.remote)
+            histograms = (api.total, api.queue, api.local, api.remote, api.send)
             for (name, _), lines, histogram in zip(times, families, histograms, strict=True):
                 _add_summary(lines, f"{prefix}{name}timems", request, histogram)
         metrics.maybe_turn(self._broker.clock.monotonic())
@@ -250,6 +299,18 @@ class Collector:
             prefix + "preferredreplicaimbalancecount",
             "Partitions that another than the preferred replica leads.",
             not_preferred,
+        )
+        elections = Counter[str]() if broker.controller is None else broker.controller.elections
+        prefix = "kafka_controller_controllerstats_"
+        page.counter(
+            prefix + "uncleanleaderelections_total",
+            "Leaders elected that were not in sync, while this broker was the controller.",
+            elections[UNCLEAN],
+        )
+        page.counter(
+            prefix + "leaderelectionrateandtimems_count",
+            "Leaders elected while this broker was the controller.",
+            elections.total(),
         )
         page.gauge("kafka_brokers", "Brokers that live.", len(nodes))
         lines = page.family("kafka_broker_info", GAUGE, "A broker that lives; the value is its id.")
@@ -311,7 +372,7 @@ class Collector:
 class _Budget:
     def __init__(self, series: int) -> None:
         self._series = series
-        self.left_out = {"topic": 0, "group": 0, "partition": 0}
+        self.left_out = {"topic": 0, "group": 0, "partition": 0, "client": 0}
 
     def admits(self, kind: str, series: int) -> bool:
         if series > self._series:
@@ -347,6 +408,13 @@ class _PartitionFamilies:
         self._under = gauge(
             "kafka_topic_partition_under_replicated_partition", "1: some are not in sync."
         )
+        self._count = gauge("kafka_cluster_partition_replicascount", "Its replicas.")
+        self._at_min = gauge(
+            "kafka_cluster_partition_atminisr", "1: just min.insync.replicas are in sync."
+        )
+        self._under_min = gauge(
+            "kafka_cluster_partition_underminisr", "1: fewer than that are in sync."
+        )
 
     def add(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
@@ -371,6 +439,12 @@ class _PartitionFamilies:
             self._replicas.append(f"kafka_topic_partition_replicas{label}{replicas}")
             self._in_sync.append(f"kafka_topic_partition_in_sync_replica{label}{in_sync}")
             self._under.append(f"kafka_topic_partition_under_replicated_partition{label}{is_under}")
+            minimum = log.config.min_insync_replicas
+            self._count.append(f"kafka_cluster_partition_replicascount{label}{replicas}")
+            self._at_min.append(f"kafka_cluster_partition_atminisr{label}{int(in_sync == minimum)}")
+            self._under_min.append(
+                f"kafka_cluster_partition_underminisr{label}{int(in_sync < minimum)}"
+            )
 
 
 class _Groups:

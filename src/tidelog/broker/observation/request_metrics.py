@@ -1,13 +1,15 @@
 """How many requests of each API came, how they ended and how long they took.
 
 The dispatcher adds to plain integers; a scrape turns them into Kafka's `RequestMetrics`. A request
-is timed from the moment its bytes were received until its answer is handed to the connection:
+is timed from the moment its bytes were received until its answer is handed to the connection, and
+from there until the last byte of the answer is in the socket:
 
-    received --queue--> handled --local--> answered, or waits --remote--> answered
+    received --queue--> handled --local--> answered, or waits --remote--> answered --send--> sent
     |--------------------------- total ---------------------------------|
 
 The total is taken of every request, the parts of one in SAMPLED, because each costs another look at
-the clock.
+the clock. An answer that waits for earlier ones of its connection is being sent, too. A
+request without an answer (Produce with acks=0) has no such time.
 
 A histogram has 4 buckets for each power of two of microseconds, so that a quantile is off by less
 than 12 %. It counts in two spans: `turn` ends the present one, and quantiles are of both. A scrape
@@ -80,7 +82,7 @@ def _bounds(index: int) -> tuple[int, int]:
 
 
 class ApiMetrics:
-    __slots__ = ("by_version", "errors", "local", "queue", "remote", "sampling", "total")
+    __slots__ = ("by_version", "errors", "local", "queue", "remote", "sampling", "send", "total")
 
     def __init__(self) -> None:
         self.by_version = [0] * VERSIONS_MAX  # requests
@@ -90,6 +92,7 @@ class ApiMetrics:
         self.queue = Histogram()
         self.local = Histogram()
         self.remote = Histogram()
+        self.send = Histogram()
 
     def begin(self, version: int) -> bool:
         """A request has come; whether its parts are to be timed."""
@@ -104,7 +107,7 @@ class ApiMetrics:
         self.errors[code] = self.errors.get(code, 0) + 1
 
     def turn(self) -> None:
-        for histogram in (self.total, self.queue, self.local, self.remote):
+        for histogram in (self.total, self.queue, self.local, self.remote, self.send):
             histogram.turn()
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidelog.broker.authorized_operations import CLUSTER_ACTION
 from tidelog.broker.quotas.quota_entity import (
@@ -90,6 +90,10 @@ class RateQuota:
         sensor = self._sensors.get(_name(limit.client))
         sensor.rate = limit.rate
         return sensor
+
+    def measured(self) -> list[tuple[Client, QuotaRate]]:
+        """Clients that a quota has limited lately."""
+        return cast("list[tuple[Client, QuotaRate]]", self._sensors.items())
 
     def spend(self, user: str, client_id: str, units: float) -> float:
         """How long the client has to wait then, in seconds."""

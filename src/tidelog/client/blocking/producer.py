@@ -67,7 +67,7 @@ class Producer:
             partitioner=partitioner,
         )
         self._thread = LoopThread.shared()
-        self._serializes = self._producer.serializes
+        self._prepares = self._producer.prepares
         self._accumulator = self._producer.accumulator
         self._append = self._accumulator.append
         self._caught_up = threading.Event()
@@ -111,8 +111,10 @@ class Producer:
     ) -> Delivery:
         """As AsyncProducer.send. `on_delivery` is called in the thread of the event loop, where it
         may send more but must not wait."""
-        if self._serializes:
-            value, key = self._producer.serialized(value, key)
+        if self._prepares:
+            value, key, headers, on_delivery = self._producer.prepared(
+                topic, value, key, headers, on_delivery
+            )
         try:
             delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         except NoMemory:

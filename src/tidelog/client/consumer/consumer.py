@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.offset_commits import Offsets, OnCommit
     from tidelog.client.consumer.subscription_state import PartitionState
     from tidelog.client.network.metadata import Metadata, PartitionView
+    from tidelog.client.tracing import ConsumerSpans
     from tidelog.config.client import OffsetResetPolicy
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,11 @@ class AsyncConsumer:
         self._watched: frozenset[str] | None = frozenset()
         self._learning: set[asyncio.Task[None]] = set()
         self._columns: FetchedColumns | None = None
+        self._spans: ConsumerSpans | None = None
+        if self.config.flag("tidelog.tracing"):
+            from tidelog.client.tracing import ConsumerSpans
+
+            self._spans = ConsumerSpans(self.config)
         self._is_polling = False
         self._is_woken = False
         # A consumer that is closing polls no more; its listener may still commit.
@@ -253,7 +259,12 @@ class AsyncConsumer:
     ) -> list[ConsumerRecord]:
         """The next records, in order within each partition; none after `timeout` seconds."""
         limit = self._record_limit(max_records)
-        return await self._poll(timeout, lambda: self._take(limit), [])
+        began_ns = 0 if self._spans is None else self._spans.now_ns()
+        nothing: list[ConsumerRecord] = []
+        records = await self._poll(timeout, lambda: self._take(limit), nothing)
+        if self._spans is not None and records:
+            self._spans.received(records, began_ns)
+        return records
 
     async def poll_arrow(
         self,
@@ -288,7 +299,10 @@ class AsyncConsumer:
             return []
         if self._group is not None:
             self._group.polled()
-        return self._take(self._record_limit(max_records))
+        records = self._take(self._record_limit(max_records))
+        if self._spans is not None and records:
+            self._spans.received(records, self._spans.now_ns())
+        return records
 
     def __aiter__(self) -> AsyncConsumer:
         return self

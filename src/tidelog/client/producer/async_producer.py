@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.arrow_rows import ArrowRows
     from tidelog.client.producer.batch import EncodedRecords, ProducerBatch
     from tidelog.client.producer.transaction_requests import OpenTransaction
+    from tidelog.client.tracing import ProducerSpans
     from tidelog.clock import Clock
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
@@ -106,7 +107,14 @@ class AsyncProducer:
         self._time_ms = self._clock.time_ms
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self.serializes = key_serializer is not None or value_serializer is not None
+        self._spans: ProducerSpans | None = None
+        if self.config.flag("tidelog.tracing"):
+            from tidelog.client.tracing import ProducerSpans
+
+            self._spans = ProducerSpans(self.config)
+        self.prepares = any(
+            each is not None for each in (key_serializer, value_serializer, self._spans)
+        )
         self._max_block_s = self.config.seconds("max.block.ms")
         self.transactions = _transaction_manager(self.config)
         if partitioner is None and self.config.partitioner == "round-robin":
@@ -172,8 +180,10 @@ class AsyncProducer:
         `timestamp` is in milliseconds, now unless given. `on_delivery(metadata, error)` is called
         on the event loop when the record is acknowledged or has failed.
         """
-        if self.serializes:
-            value, key = self.serialized(value, key)
+        if self.prepares:
+            value, key, headers, on_delivery = self.prepared(
+                topic, value, key, headers, on_delivery
+            )
         try:
             delivery = self.accumulator.append(
                 topic, value, key, partition, timestamp, headers, on_delivery
@@ -195,12 +205,17 @@ class AsyncProducer:
         batch_bytes = self.accumulator.settings.batch_bytes
         self._yield_above_bytes = max(YIELD_BYTES, behind_bytes + batch_bytes - 1)
 
-    def serialized(self, value: Any, key: Any) -> tuple[Any, Any]:
+    def prepared(
+        self, topic: str, value: Any, key: Any, headers: Headers, on_delivery: OnDelivery | None
+    ) -> tuple[Any, Any, Headers, OnDelivery | None]:
+        """As the accumulator takes them, where there are serializers or spans."""
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         if self._key_serializer is not None:
             key = self._key_serializer(key)
-        return value, key
+        if self._spans is not None:
+            headers, on_delivery = self._spans.begin(topic, value, headers, on_delivery)
+        return value, key, headers, on_delivery
 
     async def send_when_possible(
         self,

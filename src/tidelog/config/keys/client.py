@@ -554,6 +554,25 @@ def _interceptors() -> Key:
     )
 
 
+_TRACING: Final = (
+    Key(
+        "tidelog.tracing",
+        BOOLEAN,
+        False,
+        "Whether records get spans of OpenTelemetry and the header traceparent; needs "
+        "tidelog[otel].",
+        importance=LOW,
+    ),
+    Key(
+        "tidelog.tracing.conventions",
+        STRING,
+        "1.45",
+        "The version of OpenTelemetry's semantic conventions that names the attributes of spans.",
+        valid=OneOf("1.44", "1.45"),
+        importance=LOW,
+    ),
+)
+
 DEFAULT_API_TIMEOUT: Final = Key(
     "default.api.timeout.ms",
     INT,
@@ -579,6 +598,7 @@ PRODUCER_KEYS: Final = (
     _idle(_NINE_MINUTES),
     _metrics_push(True),
     _interceptors(),
+    *_TRACING,
     _java_class("key.serializer", "key_serializer"),
     _java_class("value.serializer", "value_serializer"),
     Key(
@@ -732,6 +752,7 @@ CONSUMER_KEYS: Final = (
     _idle(_NINE_MINUTES),
     _metrics_push(True),
     _interceptors(),
+    *_TRACING,
     DEFAULT_API_TIMEOUT,
     _java_class("key.deserializer", "key_deserializer"),
     _java_class("value.deserializer", "value_deserializer"),

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -128,6 +129,7 @@ class ActiveController:
         peers: PeerDirectory,
         timer: Timer,
         queue: ControllerEventManager,
+        elections: Counter[str],
     ) -> None:
         self.over = False
         self._settings = settings
@@ -149,7 +151,7 @@ class ActiveController:
             answered=self._answered,
         )
         self._executor = DecisionExecutor(
-            self.context, self._store, self._channels, Sender(broker_id, listener_name)
+            self.context, self._store, self._channels, Sender(broker_id, listener_name), elections
         )
         self._watchers = self._make_watchers()
         self._reader = ClusterReader(self._store, self._watchers)

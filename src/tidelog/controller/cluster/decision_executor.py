@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
@@ -45,11 +46,13 @@ class DecisionExecutor:
         store: ControllerStore,
         channels: ControllerChannelManager,
         sender: Sender,
+        elections: Counter[str],
     ) -> None:
         self._context = context
         self._store = store
         self._channels = channels
         self._sender = sender
+        self._elections = elections  # by reason, of all terms of this broker
         # Found changed in the store: told by the next decision that is carried out.
         self._to_tell: set[TopicPartition] = set()
         self._slices = Slices()
@@ -84,6 +87,7 @@ class DecisionExecutor:
             self.is_half_done = False
             for election in draft.elections:
                 await self._slices.breathe()
+                self._elections[election.reason] += election.elected is not None
                 _log_election(election)
             return result
 

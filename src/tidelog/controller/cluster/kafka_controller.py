@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -93,6 +94,9 @@ class KafkaController:
         self._is_election_called = False  # and has not begun
         self._active: ActiveController | None = None
         self._epoch_version = 0  # of the last time it was elected
+        self.elections: Counter[str] = (
+            Counter()
+        )  # held here so far, by reason; those that succeeded
         self.active_id = NO_CONTROLLER  # as far as this broker knows
 
     @property
@@ -171,6 +175,7 @@ class KafkaController:
                 peers=self._peers,
                 timer=self._timer,
                 queue=self._queue,
+                elections=self.elections,
             )
             await self._active.begin()
             begun = True

@@ -28,7 +28,7 @@ from typing import Final, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
-from tidelog.log.cleaner.cleaner import CleanerConfig
+from tidelog.log.cleaner.cleaner import CleanerConfig, CleanerStats
 from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager, Round
 from tidelog.log.cleaner.segment_pass import IoThrottle
 from tidelog.log.directory.checkpoints import CLEANER_FILE
@@ -47,6 +47,24 @@ T = TypeVar("T")
 POOL_THREADS_MAX: Final = 1024  # a bound for the pool; the workers are what counts
 
 
+class CleanerTotals:
+    """What finished rounds have done since the start."""
+
+    __slots__ = ("bytes_read", "bytes_written", "rounds", "seconds")
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.seconds = 0.0
+
+    def add(self, stats: CleanerStats) -> None:
+        self.rounds += 1
+        self.bytes_read += stats.bytes_read
+        self.bytes_written += stats.bytes_written
+        self.seconds += stats.map_s + stats.filter_s
+
+
 class LogCleaner:
     """Started when the broker serves, stopped before its logs are closed. Touched on the loop."""
 
@@ -60,6 +78,7 @@ class LogCleaner:
         clock: Clock,
     ) -> None:
         self.manager = LogCleanerManager(logs, clock)
+        self.totals = CleanerTotals()
         self._logs = logs
         self._take_offline = take_offline
         self._settings = CleanerConfig.of(config)
@@ -173,6 +192,7 @@ class LogCleaner:
             self.manager.swap(begun, group, cleaned)
             await self._in_thread(cleaning.sync_folder)
         stats = cleaning.stats
+        self.totals.add(stats)
         logger.info(
             stats.summary(cleaning.end_offset),
             extra={

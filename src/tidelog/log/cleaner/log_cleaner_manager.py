@@ -61,6 +61,8 @@ class LogCleanerManager:
         self._clock = clock
         self._rounds: dict[TopicPartition, Round] = {}
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
+        self.max_dirty_ratio = 0.0  # of the logs found at the last look for work
+        self.looked_ms: int | None = None  # when that was
 
     def dirty_logs(self) -> Iterator[LogToClean | None]:
         """Looks at all logs, in steps; None for one that cannot be cleaned."""
@@ -73,8 +75,11 @@ class LogCleanerManager:
         cleaned; None when no log is due. What has changed since is looked at again.
         """
         now_ms = self._clock.time_ms()
+        found = [dirty for dirty in dirty_logs if dirty]
+        self.looked_ms = now_ms
+        self.max_dirty_ratio = max((dirty.dirty_ratio for dirty in found), default=0.0)
         due = sorted(
-            (dirty for dirty in dirty_logs if dirty and dirty.is_due),
+            (dirty for dirty in found if dirty.is_due),
             key=lambda dirty: dirty.dirty_ratio,
             reverse=True,
         )

@@ -1,7 +1,8 @@
-"""`tidelog generate grafana|prometheus`: files for the programs that watch brokers.
+"""`tidelog generate grafana|prometheus|rules`: files for the programs that watch brokers.
 
 grafana      a dashboard, as JSON to import
 prometheus   a configuration that scrapes the brokers
+rules        recording rules for dashboards that ask for other names
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ DEFAULT_TARGET = "127.0.0.1:9308"
 
 @click.group("generate", cls=Group)
 def command() -> None:
-    """Print a dashboard for Grafana, or a configuration for Prometheus."""
+    """Print a dashboard for Grafana, or a configuration or rules for Prometheus."""
 
 
 @command.command("grafana")
@@ -52,4 +53,24 @@ def prometheus(targets: tuple[str, ...], interval: int) -> int:
     from tidelog.tools.monitoring import scrape_config
 
     print(scrape_config(targets or (DEFAULT_TARGET,), interval), end="")
+    return 0
+
+
+@command.command("rules")
+@click.option(
+    "--cluster",
+    default="tidelog",
+    metavar="NAME",
+    show_default=True,
+    help="The label cluster_name of what they record.",
+)
+def rules(cluster: str) -> int:
+    """Print recording rules: what brokers tell, by the names of Kafka Lag Exporter and the JVM.
+
+    \b
+    tidelog generate rules > rules.yml
+    """
+    from tidelog.tools.recording_rules import rule_file
+
+    print(rule_file(cluster), end="")
     return 0

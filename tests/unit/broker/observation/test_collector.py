@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 from tests.support.batches import simple_batch
-from tests.support.handlers import HandlerStage, handler_stage
+from tests.support.handlers import handler_stage
 from tests.support.metadata import in_loop
-from tidelog.broker.observation.collector import SERIES_OF_PARTITION, Collector, api_name
+from tests.support.scrapes import collector_of, samples
+from tidelog.broker.observation.collector import SERIES_OF_PARTITION, api_name
 from tidelog.broker.observation.exposition import Page, escaped, labels
-from tidelog.network.processor import Counters
 from tidelog.slices import SLICE_S
-
-SAMPLE = re.compile(
-    r'^[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-z_]+="([^"\\\n]|\\[\\"n])*",?)*\})? -?[0-9.e+-]+$'
-)
-
-
-def collector_of(stage: HandlerStage) -> Collector:
-    return Collector(stage.broker, cast(Any, SimpleNamespace(counters=Counters())))
-
-
-def samples(page: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for line in "".join(page).splitlines():
-        if not line.startswith("#"):
-            assert SAMPLE.match(line), line
-            name, _, value = line.rpartition(" ")
-            assert name not in found, f"{name} is told twice"
-            found[name] = float(value)
-    return found
 
 
 @in_loop
@@ -72,11 +50,11 @@ async def test_totals_never_fall_when_a_topic_goes(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_exceeds_the_series_is_left_out_and_counted(tmp_path: Path) -> None:
-    async with handler_stage(tmp_path, tidelog_metrics_series_max=str(8 + 3 * 11)) as stage:
+    async with handler_stage(tmp_path, tidelog_metrics_series_max=str(8 + 3 * 14)) as stage:
         await stage.topic("orders", 5)
         found = samples(await collector_of(stage).collect())
         told = [name for name in found if name.startswith("kafka_log_log_size")]
-        assert SERIES_OF_PARTITION == 11
+        assert SERIES_OF_PARTITION == 14
         assert len(told) == 3
         assert found['tidelog_metrics_left_out{kind="partition"}'] == 2
         assert found['tidelog_metrics_left_out{kind="topic"}'] == 0

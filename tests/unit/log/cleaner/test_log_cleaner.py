@@ -83,8 +83,12 @@ def test_dirty_logs_are_cleaned_and_the_checkpoint_says_so(
     checkpoint = tmp_path / "cleaner-offset-checkpoint"
     assert checkpoint.read_bytes() == b""
 
-    async def story(_: LogCleaner) -> None:
+    async def story(cleaner: LogCleaner) -> None:
         await until(lambda: checkpoint.read_bytes().startswith(b"0\n3\n"))
+        totals = cleaner.totals
+        assert totals.rounds == 3
+        assert totals.bytes_read > totals.bytes_written > 0
+        assert cleaner.manager.looked_ms is not None
 
     run(logs, story)
     assert sorted(checkpoint.read_text().splitlines()[2:]) == ["t 0 5", "t 1 5", "t 2 5"]

@@ -70,6 +70,7 @@ DOORS = {
         "tidelog",
         "tidelog_broker",
         "tidelog_cluster",
+        "tidelog_session",
     },
     # Called by codecs that `generator.WITHOUT_CODEC` leaves out.
     "tidelog.protocol.primitives": {

@@ -24,6 +24,7 @@ from tests.support.broker_process import READY_LINE, START_TIMEOUT_S, dies_with_
 from tests.support.documents import DOCUMENTS, ROOT, blocks, name_of
 from tests.support.eventually import eventually
 from tests.support.kafka_data import KAFKA_DATA, flip
+from tests.support.unused_ports import unused_ports
 
 BIN = Path(sys.executable).parent
 COMMAND_TIMEOUT_S = 300
@@ -199,11 +200,12 @@ def test_the_commands_of_a_page_work_in_their_order(document: Path, reader: Read
 
 @pytest.mark.integration
 def test_the_programs_and_tests_of_the_page_on_testing_work(tmp_path: Path) -> None:
+    (port,) = unused_ports(1)
     for number, block in enumerate(blocks(ROOT / "docs" / "testing.md")):
         if block.language == "ini":
             (tmp_path / "pytest.ini").write_text(block.text)
         elif block.language == "python":
-            text = block.text
+            text = block.text.replace("127.0.0.1:9092", f"127.0.0.1:{port}")
             if "def test_" not in text:  # a program: it must run to its end
                 body = "".join(f"    {line}\n" for line in text.splitlines())
                 text = f"def test_program():\n{body}"
@@ -222,7 +224,7 @@ def test_the_programs_and_tests_of_the_page_on_testing_work(tmp_path: Path) -> N
         },
         check=False,
     )
-    assert re.search(r"= 8 passed", done.stdout), done.stdout
+    assert re.search(r"= 11 passed", done.stdout), done.stdout
 
 
 def test_the_list_of_commands_that_are_not_run_is_up_to_date() -> None:

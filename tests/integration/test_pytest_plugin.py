@@ -33,6 +33,37 @@ def test_topics_are_fresh_and_the_broker_is_shared(pytester: pytest.Pytester) ->
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=3)
 
 
+def test_fixtures_of_a_session_get_the_broker_that_the_tests_share(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def orders(tidelog_session):
+            topic = tidelog_session.create_topic("orders")
+            topic.send("made once")
+            return topic
+
+        @pytest.fixture(scope="module")
+        def address(tidelog_session):
+            return tidelog_session.bootstrap_servers
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_it_is_the_same(orders, address, tidelog, kafka_server, n):
+            assert address == kafka_server == tidelog.bootstrap_servers
+            tidelog.expect("orders").count(1)
+
+        @pytest.mark.tidelog(num_partitions=7)
+        def test_a_marked_test_has_its_own_beside_it(orders, address, kafka_server):
+            assert address != kafka_server
+            orders.expect().count(1)
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=3)
+
+
 def test_a_broker_of_its_own_by_fixture_and_by_marker(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ntidelog_config =\n    num.partitions=4\n    message.max.bytes=5000")
     pytester.makepyfile(

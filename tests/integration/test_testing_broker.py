@@ -21,7 +21,8 @@ from tests.support.eventually import eventually
 from tests.support.raw_batch import batch
 from tests.support.raw_client import ClosedByBroker, RawClient, api_versions, produce_request
 from tests.support.request_samples import sample_requests
-from tidelog.client import Consumer, Producer
+from tests.support.unused_ports import unused_ports
+from tidelog.client import Admin, ConfigResource, ConfigResourceType, Consumer, Producer
 from tidelog.errors import ErrorCode, StartupError
 from tidelog.testing import Broker, NeedsProcess, NotWritten, expect
 from tidelog.testing.containers import KafkaContainer
@@ -362,12 +363,63 @@ def test_async_with() -> None:
 def test_a_stand_in_for_the_container_of_testcontainers() -> None:
     with KafkaContainer("confluentinc/cp-kafka:7.6.0").with_env("KAFKA_NUM_PARTITIONS", "3") as k:
         host, port = k.get_bootstrap_server().split(":")
-        assert (k.get_container_host_ip(), k.get_exposed_port(9093)) == (host, port)
+        assert (k.get_container_host_ip(), k.get_exposed_port(9093)) == (host, int(port))
         producer = confluent_kafka.Producer({"bootstrap.servers": k.get_bootstrap_server()})
         producer.produce("made-by-writing", b"x")
         assert producer.flush(60) == 0
         made = producer.list_topics("made-by-writing", timeout=60).topics["made-by-writing"]
         assert len(made.partitions) == 3
+
+
+def test_what_belongs_to_a_container_does_not_keep_the_stand_in_from_starting(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "kafka.env").write_text("# of the image\nKAFKA_LOG_RETENTION_MS='-1'\n\n")
+    kafka = (
+        KafkaContainer("confluentinc/cp-kafka:7.6.1", hostname="kafka", env={"KAFKA_NODE_ID": "7"})
+        .with_env("KAFKA_PROCESS_ROLES", "controller,broker")
+        .with_env("KAFKA_LISTENERS", "PLAINTEXT://:9092,CONTROLLER://:9093,EXTERNAL://:16001")
+        .with_env("KAFKA_ADVERTISED_LISTENERS", "PLAINTEXT://kafka:9092,EXTERNAL://127.0.0.1:16001")
+        .with_env("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "CONTROLLER:PLAINTEXT,EXTERNAL:PLAINTEXT")
+        .with_env("KAFKA_INTER_BROKER_LISTENER_NAME", "BROKER")
+        .with_env("KAFKA_CONTROLLER_QUORUM_VOTERS", "0@kafka:9093")
+        .with_env("KAFKA_CONTROLLER_LISTENER_NAMES", "CONTROLLER")
+        .with_env("KAFKA_ZOOKEEPER_CONNECT", "localhost:2181")
+        .with_env("KAFKA_LOG_DIRS", "/var/lib/kafka/data")
+        .with_envs(CLUSTER_ID="MkU3OEVBNTcwNTJENDM2Qk", KAFKA_NUM_PARTITIONS="2")
+        .with_env_file(tmp_path / "kafka.env")
+        .with_exposed_ports(9092, "9093/tcp")
+        .with_network(None)
+        .with_network_aliases("kafka")
+        .with_volume_mapping("/host", "/container", "rw")
+        .with_command("start")
+        .with_kwargs(privileged=True)
+        .with_name("kafka")
+        .with_kraft()
+        .with_cluster_id("x")
+        .waiting_for(None)
+        .maybe_emulate_amd64()
+    )
+    with kafka:
+        with Admin({"bootstrap.servers": kafka.get_bootstrap_server()}) as admin:
+            (node,) = admin.describe_cluster().nodes
+            broker = ConfigResource(ConfigResourceType.BROKER, str(node.id))
+            found = admin.describe_configs([broker])[broker].get()
+        told = {name: found[name].value for name in ("num.partitions", "log.retention.ms")}
+        assert (node.id, told) == (7, {"num.partitions": "2", "log.retention.ms": "-1"})
+    kafka.stop()
+
+
+def test_the_stand_in_listens_on_the_ports_that_are_bound() -> None:
+    inner, outer = unused_ports(2)
+    kafka = KafkaContainer(port=9093).with_bind_ports(9092, inner)
+    with kafka.with_bind_ports("9093/tcp", str(outer)).with_bind_ports(9094):
+        assert kafka.get_bootstrap_server() == f"127.0.0.1:{outer}"
+        ports = [kafka.get_exposed_port(port) for port in (9092, 9093, 9094)]
+        assert ports[:2] == [inner, outer]
+        for port in ports:  # the broker sends clients back to the listener they came to
+            with Admin({"bootstrap.servers": f"127.0.0.1:{port}"}) as admin:
+                assert [node.port for node in admin.describe_cluster().nodes] == [port]
 
 
 def test_fewer_records_than_waited_for_are_told(broker: Broker) -> None:

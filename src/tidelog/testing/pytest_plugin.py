@@ -3,6 +3,7 @@
     tidelog          a broker for all tests of this process, and fresh topics for each test
     tidelog_broker   a broker for this test alone
     tidelog_cluster  three brokers for this test alone
+    tidelog_session  the broker of `tidelog` itself, for fixtures whose scope is larger than a test
     kafka_server     the address of the first one, "127.0.0.1:PORT"
 
 Options of the broker: the marker @pytest.mark.tidelog(**config) for one test (which then has a
@@ -128,11 +129,7 @@ def tidelog(
         own: Broker = request.getfixturevalue("tidelog_broker")
         yield TestBroker(own, "own")
         return
-    if not _tidelog_session_broker:
-        _tidelog_session_broker.append(_new_broker(request.config, {}).start())
-    (broker,) = _tidelog_session_broker
-    if not broker.is_running:
-        broker.start()  # a test before this one has killed it
+    broker = _started(_tidelog_session_broker, request.config)
     _shown_if_it_fails(node, broker)
     name = re.sub(r"[^\w.-]", "-", node.name)[:80]
     yield TestBroker(broker, f"{name}-{next(_TESTS)}")
@@ -141,6 +138,20 @@ def tidelog(
 
 
 _TESTS: Final = count(1)
+
+
+def _started(brokers: list[Broker], config: pytest.Config) -> Broker:
+    if not brokers:
+        brokers.append(_new_broker(config, {}).start())
+    (broker,) = brokers
+    if not broker.is_running:
+        broker.start()  # a test before this one has killed it
+    return broker
+
+
+@pytest.fixture(scope="session")
+def tidelog_session(pytestconfig: pytest.Config, _tidelog_session_broker: list[Broker]) -> Broker:
+    return _started(_tidelog_session_broker, pytestconfig)
 
 
 @pytest.fixture

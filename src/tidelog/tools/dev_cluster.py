@@ -86,7 +86,8 @@ class DevCluster:
             told = ["--listen", f"http://{HOST}:{console_port}", *console]
             for url in self.metrics_urls:
                 told += ["--metrics", url]
-            for number in range(1, broker_count + 1):
+            numbers = () if "log.dirs" in overrides else range(1, broker_count + 1)
+            for number in numbers:
                 told += ["--logs", str(directory / f"broker-{number}")]
             self.console = ChildConsole({"bootstrap.servers": self.bootstrap_servers}, told)
 

@@ -53,6 +53,7 @@ MEASURES = (
     "client_consume",
     "spark",
     "pipeline",
+    "console",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -115,6 +116,26 @@ def test_what_the_command_cannot_work_with_is_told_at_its_start(
         found = int(ended.code or 0)
     assert found == code
     assert said in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["console", "--listen", address]) == 1
+    assert f"cannot listen on {address}" in capsys.readouterr().err
+
+
+def test_the_time_limit_is_that_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[ConsoleSettings] = []
+    monkeypatch.setattr(
+        "tidelog.tools.console.server.serve", lambda settings, on_ready: told.append(settings)
+    )
+    main(["console", "--timeout", "2s"])
+    main(["console", "--timeout", "2s", "-X", "request.timeout.ms=700"])
+    assert [each.properties["default.api.timeout.ms"] for each in told] == ["2000", "2000"]
+    assert [each.properties["request.timeout.ms"] for each in told] == ["2000", "700"]
 
 
 def test_a_short_password_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

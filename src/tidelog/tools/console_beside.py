@@ -76,7 +76,7 @@ class ConsoleBeside:
         metrics = METRICS.search(ready_line)
         if metrics is not None:
             options += ["--metrics", metrics[1]]
-        for folder in log_dirs:
+        for folder in filter(Path.is_dir, log_dirs):  # a disk may be gone
             options += ["--logs", str(folder)]
         properties = {**self._properties, "bootstrap.servers": ",".join(places)}
         self._console = ChildConsole(properties, options)

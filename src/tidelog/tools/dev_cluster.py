@@ -45,10 +45,13 @@ class DevCluster:
         if first_port:
             *broker_ports, zookeeper_port = free_ports(first_port, broker_count + 1)
             metrics_ports = free_ports(METRICS_PORT, broker_count)
+            taken = {*broker_ports, zookeeper_port, *metrics_ports}
+            free = free_ports(CONSOLE_PORT, len(taken) + 1)
+            console_port = next(port for port in free if port not in taken)
         else:  # in one call, so that no port is found twice
-            ports = free_ports(0, 2 * broker_count + 1)
+            ports = free_ports(0, 2 * broker_count + 2)
             broker_ports, zookeeper_port = ports[:broker_count], ports[broker_count]
-            metrics_ports = ports[broker_count + 1 :]
+            metrics_ports, console_port = ports[broker_count + 1 : -1], ports[-1]
         options = ("--log-level", log_level)
         self.coordination: ChildCoordination | None = None
         if broker_count > 1 and not zookeeper:
@@ -80,11 +83,11 @@ class DevCluster:
             self.metrics_urls = []
         self.console: ChildConsole | None = None
         if console is not None:
-            port = free_ports(CONSOLE_PORT if first_port else 0, 1)[0]
-            told = ["--listen", f"http://{HOST}:{port}", *console]
+            told = ["--listen", f"http://{HOST}:{console_port}", *console]
             for url in self.metrics_urls:
                 told += ["--metrics", url]
-            for number in range(1, broker_count + 1):
+            numbers = () if "log.dirs" in overrides else range(1, broker_count + 1)
+            for number in numbers:
                 told += ["--logs", str(directory / f"broker-{number}")]
             self.console = ChildConsole({"bootstrap.servers": self.bootstrap_servers}, told)
 

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS: Final = "http://127.0.0.1:8080"
 PASSWORD_CHARACTERS_MIN: Final = 8
+TIME_LIMITS: Final = (  # that --timeout sets
+    "default.api.timeout.ms",
+    "request.timeout.ms",
+    "socket.connection.setup.timeout.ms",
+)
 
 
 @click.command("console", cls=ClusterCommand)
@@ -140,6 +145,9 @@ def _properties(session: Session) -> dict[str, str]:
         problem = unknown_key_or_none(key)
         if problem is not None:
             raise CommandFailed(problem)
+    if session.timeout_given_ms is not None:
+        for key in TIME_LIMITS:
+            properties.setdefault(key, str(session.timeout_ms))
     known = {key: value for key, value in properties.items() if key in AdminConfig.TABLE}
     has_login = "sasl.jaas.config" in known
     if has_login or not known.get("security.protocol", "").upper().startswith("SASL"):

@@ -67,11 +67,13 @@ def command(
     """See it all work: a broker, a shop's events, a pipeline, a check."""
     from tidelog.broker_process import ConsoleProcess
     from tidelog.demo.story import DemoSettings, run_demo
+    from tidelog.tools.dev_cluster import CONSOLE_PORT
     from tidelog.tools.free_ports import free_ports
 
     console_port: int | None = None
     if not (no_console or once) and not ConsoleProcess.missing():
-        console_port = free_ports(8080 if port else 0, 1)[0]
+        free = free_ports(CONSOLE_PORT if port else 0, 2)
+        console_port = next(each for each in free if each != port)
 
     return run_demo(
         DemoSettings(

@@ -27,10 +27,17 @@ _HIDDEN = re.compile(
 )
 
 
-def parse(text: str | bytes) -> object:
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+def parse(text: str) -> object:
     """Raises ValueError, also for what is nested too deeply."""
     try:
-        found: object = json.loads(text, parse_constant=_refuse)
+        found: object = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return found
@@ -41,10 +48,6 @@ def parse_or_missing(data: bytes) -> object:
         return parse(data.decode())
     except ValueError:
         return MISSING
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def at_path(document: object, path: Path) -> object:

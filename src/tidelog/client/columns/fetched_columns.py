@@ -82,8 +82,6 @@ class _Gathered:
 
     def take_from(self, entry: FetchedPartition) -> bool:
         """Whether there is room for more."""
-        if entry.is_finished:
-            return True
         rows_left, bytes_left = self.rows_max - self.rows, BYTES_MAX - self.bytes
         if self.parts and (rows_left <= 0 or bytes_left <= 0 or entry.rows_next > rows_left):
             return False

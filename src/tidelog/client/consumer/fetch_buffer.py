@@ -312,13 +312,17 @@ class FetchBuffer:
     def entries(self) -> Iterator[FetchedPartition]:
         """Those to give out now, each once it is asked for; finished ones are removed.
 
-        Ends at a failure.
+        Of some nothing is given out: all their batches are markers, or were aborted. The position
+        passes these. Ends at a failure.
         """
         while True:
             entry = self.next_entry()
             if entry is None or isinstance(entry, FetchFailure):
                 return
-            yield entry
+            if entry.is_finished:
+                entry.finish()
+            else:
+                yield entry
             if not entry.is_finished:
                 return
             self.remove(entry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -53,6 +53,7 @@ from tidelog.types import TopicPartition
 
 TP = TopicPartition("t", 0)
 WITHIN_S = 30.0
+MARKER_BITS = 0x30  # a control batch of a transaction
 
 
 class Log:
@@ -150,6 +151,43 @@ def test_fetches_go_on_where_the_last_answer_ended() -> None:
                 consumer.seek(TP, 1)
                 assert await read(consumer, 9) == list(range(1, 10))
             assert log.asked[:3] == [(0, 1, -1), (0, 2, 3), (0, 4, 3)]
+
+    asyncio.run(story())
+
+
+async def records_polled(consumer: AsyncConsumer) -> list[int]:
+    return [record.offset for record in await consumer.poll(0.2)]
+
+
+async def batches_polled(consumer: AsyncConsumer) -> list[int]:
+    return [batch.base_offset for batch in await consumer.poll_batches(0.2)]
+
+
+async def columns_polled(consumer: AsyncConsumer) -> list[int]:
+    found: list[int] = (await consumer.poll_arrow(0.2)).column("offset").to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("polled", [records_polled, batches_polled, columns_polled])
+def test_an_answer_of_markers_alone_moves_the_position(
+    polled: Callable[[AsyncConsumer], Awaitable[list[int]]],
+) -> None:
+    async def story() -> None:
+        async with scripted() as cluster:
+            log = Log(cluster, 4)
+            for number in (1, 3):
+                markers = with_fields(bytearray(log.batches[number]), attributes=MARKER_BITS)
+                log.batches[number] = bytes(markers)
+            cluster.broker().on(FetchRequest, log.serve(0))
+            async with reading(cluster) as consumer:
+                consumer.assign([TP])
+                consumer.seek(TP, 0)
+                seen: list[int] = []
+                async with asyncio.timeout(WITHIN_S):
+                    while await consumer.position(TP) != log.end:
+                        seen += await polled(consumer)
+            assert seen[0] == 0
+            assert not {2, 3, 6, 7} & set(seen)
 
     asyncio.run(story())
 

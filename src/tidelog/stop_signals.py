@@ -48,13 +48,13 @@ def interrupt_on_signals() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    end_at_the_next(_ExitAtOnce(time.monotonic()))
+    end_at_the_next(ExitAtOnce(time.monotonic()))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     raise KeyboardInterrupt
 
 
-class _ExitAtOnce:
+class ExitAtOnce:
     def __init__(self, asked_at_s: float) -> None:
         self.asked_at_s = asked_at_s
 

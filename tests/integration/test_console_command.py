@@ -62,6 +62,7 @@ def test_the_console_serves_and_ends_at_once_though_a_page_is_live(
         with urllib.request.urlopen(f"{url}/overview/live", timeout=60) as live:
             assert live.readline().startswith(b"retry:")
             process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)  # as `timeout` does: to a process, then its group
             assert process.wait(60) == 0
             live.read()
     assert (tmp_path / "log").read_text() == ""

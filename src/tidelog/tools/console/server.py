@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
-import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tidelog.errors import StartupError
-from tidelog.stop_signals import stop_signals
+from tidelog.stop_signals import ExitAtOnce, end_at_the_next, stop_signals
 from tidelog.tools.console.application import console_application
 from tidelog.tools.console.settings import ConsoleSettings, Listener
 
@@ -84,12 +83,11 @@ async def _serve(app: Starlette, listening: socket.socket, on_ready: Callable[[]
     server = ConsoleServer(app)
     loop = asyncio.get_running_loop()
 
-    def stop(number: int) -> None:
-        if server.should_exit:
-            sys.exit(128 + number)
+    def stop() -> None:
         server.should_exit = True
+        end_at_the_next(ExitAtOnce(time.monotonic()))
 
     for number in stop_signals():
-        loop.add_signal_handler(signal.Signals(number), stop, number)
+        loop.add_signal_handler(number, stop)
     on_ready()
     await server.serve([listening])

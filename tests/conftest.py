@@ -79,6 +79,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
 
 
+@pytest.fixture(autouse=True)
+def root_logger_as_before() -> Iterator[None]:
+    """A command that a test runs in this process sets logging up as for a process of its own."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @dataclass(frozen=True)
 class SharedBroker:
     bootstrap: str

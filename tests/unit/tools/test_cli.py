@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,15 +13,6 @@ from tidelog.errors import StartupError
 from tidelog.tools.cli.main import main
 
 RunBroker = Callable[[BrokerConfig], int]
-
-
-@pytest.fixture(autouse=True)
-def root_logger_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,15 +12,6 @@ from tidelog.tools.cli.logging_setup import (
     logfmt_value,
     set_up_logging,
 )
-
-
-@pytest.fixture(autouse=True)
-def root_logger_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:

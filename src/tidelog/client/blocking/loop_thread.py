@@ -14,7 +14,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from tidelog.client.errors import IllegalState, RequestTimedOut
 from tidelog.event_loop import new_loop
@@ -28,18 +28,39 @@ T = TypeVar("T")
 CLEANUP_S: Final = 5.0
 
 
-class _Handed(Generic[T]):
-    """A coroutine that the thread makes and runs. `outcome` is set once it has ended."""
+class Handed(Generic[T]):
+    """A coroutine that the thread makes and runs.
 
-    __slots__ = ("_begin", "_task", "outcome")
+    Its caller waits for a bare lock. An interrupt in the middle of a Condition, which futures and
+    events wait for, can leave it broken: "cannot release un-acquired lock", or a wait for ever.
+    """
+
+    __slots__ = ("_begin", "_ended_lock", "_problem", "_result", "_task", "is_done")
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.is_done = False
         self._begin = begin
         self._task: asyncio.Task[T] | None = None
+        self._result: T | None = None
+        self._problem: BaseException | None = None
+        self._ended_lock = threading.Lock()  # free once it has ended
+        self._ended_lock.acquire()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether it has ended; by its caller."""
+        if not self.is_done:
+            self._ended_lock.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0))
+        return self.is_done
+
+    def outcome(self) -> T:
+        if self._problem is not None:
+            raise self._problem
+        return cast("T", self._result)
+
+    # By the thread
 
     def begin(self) -> None:
-        if not self.outcome.done():
+        if not self.is_done:
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(self._ended)
 
@@ -51,15 +72,20 @@ class _Handed(Generic[T]):
         if self._task is not None:
             self._task.cancel()
         else:
-            self.outcome.set_exception(concurrent.futures.CancelledError())
+            self._end(None, concurrent.futures.CancelledError())
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
-            self.outcome.set_exception(concurrent.futures.CancelledError())
+            self._end(None, concurrent.futures.CancelledError())
         elif (problem := task.exception()) is not None:
-            self.outcome.set_exception(problem)
+            self._end(None, problem)
         else:
-            self.outcome.set_result(task.result())
+            self._end(task.result(), None)
+
+    def _end(self, result: T | None, problem: BaseException | None) -> None:
+        self._result, self._problem = result, problem
+        self.is_done = True
+        self._ended_lock.release()
 
 
 class LoopThread:
@@ -97,20 +123,18 @@ class LoopThread:
             raise IllegalState("a blocking call inside a callback of the client would wait forever")
         if self._process_id != os.getpid():
             raise IllegalState("the client was made before a fork; make one in this process")
-        handed = _Handed(begin)
-        outcome = handed.outcome
+        handed = Handed(begin)
         try:
             self.loop.call_soon_threadsafe(handed.begin)
-            return outcome.result(timeout_s)
-        except TimeoutError as problem:
-            if outcome.done():
-                raise  # the coroutine's own
-            self._cancel(handed)
-            raise RequestTimedOut(f"not done within {timeout_s} s") from problem
+            in_time = handed.wait(timeout_s)
         except BaseException:
-            if not outcome.done():
+            if not handed.is_done:
                 self._cancel(handed)
             raise
+        if not in_time:
+            self._cancel(handed)
+            raise RequestTimedOut(f"not done within {timeout_s} s")
+        return handed.outcome()
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         self.loop.call_soon_threadsafe(callback)
@@ -121,9 +145,9 @@ class LoopThread:
         self._thread.join()
         self.loop.close()
 
-    def _cancel(self, handed: _Handed[T]) -> None:
+    def _cancel(self, handed: Handed[T]) -> None:
         self.loop.call_soon_threadsafe(handed.cancel)
-        concurrent.futures.wait([handed.outcome], CLEANUP_S)
+        handed.wait(CLEANUP_S)
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)

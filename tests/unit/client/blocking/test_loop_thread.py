@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
 
-from tidelog.client.blocking.loop_thread import LoopThread
+from tidelog.client.blocking.loop_thread import Handed, LoopThread
 from tidelog.client.errors import IllegalState, RequestTimedOut
 
 
@@ -66,13 +65,13 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up(
             await asyncio.sleep(0)
             ended.set()
 
-    result = concurrent.futures.Future.result
+    wait = Handed.wait
 
-    def result_of_a_begun_one(outcome: concurrent.futures.Future[None], timeout_s: float) -> None:
+    def wait_for_a_begun_one(handed: Handed[None], timeout_s: float) -> bool:
         assert begun.wait(60)
-        result(outcome, timeout_s)
+        return wait(handed, timeout_s)
 
-    monkeypatch.setattr(concurrent.futures.Future, "result", result_of_a_begun_one)
+    monkeypatch.setattr(Handed, "wait", wait_for_a_begun_one)
     with pytest.raises(RequestTimedOut, match=r"within 0\.01 s"):
         thread.run(linger, timeout_s=0.01)
     assert ended.is_set()
@@ -90,11 +89,14 @@ def test_an_interrupted_caller_cancels_the_coroutine(
         finally:
             ended.set()
 
-    def interrupted(*_: object) -> None:
+    def interrupted(handed: Handed[None], timeout_s: float | None) -> bool:
+        if timeout_s is not None:
+            return wait(handed, timeout_s)
         assert begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    wait = Handed.wait
+    monkeypatch.setattr(Handed, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         thread.run(linger)
     assert ended.is_set()

@@ -3,6 +3,8 @@
 SIGHUP comes when the terminal closes. A process that was started to outlive it (nohup) finds it
 ignored, and leaves it so.
 
+A process that looks after others takes them as a KeyboardInterrupt too (`interrupt_once`).
+
 A process that runs Spark takes them as a KeyboardInterrupt (`interrupt_on_signals`), wherever its
 main thread is. That may be inside a call to Spark, whose libraries then log and warn at length of a
 connection they lost; all of that is turned off, since the only thing left to do is to stop. A
@@ -39,6 +41,33 @@ def end_at_the_next(handler: Handler = signal.SIG_DFL) -> None:
     for number in stop_signals():
         is_asked_again = number in (signal.SIGTERM, signal.SIGINT)
         signal.signal(number, handler if is_asked_again else signal.SIG_IGN)
+
+
+class StopRequest:
+    """Whether a signal has come: its KeyboardInterrupt is lost where Python cannot raise, in a
+    finaliser for instance.
+
+    Look at it in a loop that sleeps. An Event would do for neither side: its lock may be held by
+    the thread that the handler interrupts.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        end_at_the_next()
+        self.has_come = True
+        raise KeyboardInterrupt
+
+
+def interrupt_once() -> StopRequest:
+    """The first signal is a KeyboardInterrupt. The next one is obeyed at once, and the kernel ends
+    the children.
+    """
+    request = StopRequest()
+    for number in stop_signals():
+        signal.signal(number, request)
+    return request
 
 
 def interrupt_on_signals() -> None:

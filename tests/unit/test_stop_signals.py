@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidelog.stop_signals import end_at_the_next, stop_signals
+from tidelog.stop_signals import end_at_the_next, interrupt_once, stop_signals
 
 ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -34,3 +34,11 @@ def test_a_second_signal_ends_a_stopping_process_but_a_second_hangup_does_not() 
         signal.SIG_DFL,
         signal.SIG_IGN,
     ]
+
+
+def test_a_first_signal_interrupts_and_stays_known_if_the_interrupt_is_lost() -> None:
+    request = interrupt_once()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert request.has_come
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -70,7 +70,7 @@ class Producer:
         self._prepares = self._producer.prepares
         self._accumulator = self._producer.accumulator
         self._append = self._accumulator.append
-        self._caught_up = threading.Event()
+        self._caught_up = threading.Lock()  # held until then; an interrupt can break an Event
         self._pause_above_bytes = BEHIND_BYTES
         self._producer.sender.on_turn = self._turned
         self._run(self._start)
@@ -132,10 +132,10 @@ class Producer:
     def _let_sender_catch_up(self) -> None:
         if self._thread.is_current:
             return
-        self._caught_up.clear()
+        self._caught_up.acquire(blocking=False)
         if self._accumulator.undrained_bytes > CAUGHT_UP_BYTES:
             self._producer.sender.wake()
-            self._caught_up.wait(PAUSE_S)
+            self._caught_up.acquire(timeout=PAUSE_S)
         self._pause_above_bytes = self._accumulator.undrained_bytes + BEHIND_BYTES
 
     def _turned(self) -> None:
@@ -143,7 +143,8 @@ class Producer:
         behind_bytes = self._accumulator.undrained_bytes
         if behind_bytes <= CAUGHT_UP_BYTES:
             self._pause_above_bytes = BEHIND_BYTES
-            self._caught_up.set()
+            if self._caught_up.locked():  # only this thread ever releases it
+                self._caught_up.release()
 
     def send_arrow(self, table: Any, topic: str | None = None) -> ArrowDelivery:
         """As AsyncProducer.send_arrow."""

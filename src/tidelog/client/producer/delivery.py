@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tidelog.client.errors import ClientError, RequestTimedOut
@@ -57,7 +58,7 @@ class Outcome:
             self._tell()
 
     def forget(self, wake: Callable[[], object]) -> None:
-        if wake in self._waiters:
+        with suppress(ValueError):  # another thread may call it at this moment
             self._waiters.remove(wake)
 
     def done(self, error: ClientError | None = None) -> None:
@@ -102,12 +103,15 @@ class Outcome:
     def wait_in_thread(self, timeout_s: float | None = None) -> bool:
         if self.is_done:
             return True
-        told = threading.Event()
-        self.when_done(told.set)
+        told = threading.Lock()  # a bare one, since an interrupt can break an Event
+        told.acquire()
+        wake = told.release
+        self.when_done(wake)
         try:
-            return told.wait(timeout_s) or self.is_done
+            told.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0))
+            return self.is_done
         finally:
-            self.forget(told.set)
+            self.forget(wake)
 
 
 class Delivery(tuple["ProducerBatch", int, int]):

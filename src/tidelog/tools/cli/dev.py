@@ -12,17 +12,15 @@ the next start.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
+import time
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.errors import StartupError
-from tidelog.stop_signals import end_at_the_next, stop_signals
+from tidelog.stop_signals import StopRequest, interrupt_once
 from tidelog.tools.cli.frame import Command, KeyValue
 from tidelog.tools.cli.logging_setup import LEVELS
 
@@ -111,11 +109,11 @@ def command(
         data.resolve(), brokers, port, dict(override), log_level, zookeeper, options
     )
     commands = DevCommands(data, cluster)
-    interrupted = watch_signals()
+    request = interrupt_once()
     try:
         cluster.start(sys.stderr)
         print(_ready_line(cluster), flush=True)
-        return _watch(cluster, commands, interrupted)
+        return _watch(cluster, commands, request)
     except KeyboardInterrupt:
         return 0
     finally:
@@ -147,26 +145,10 @@ def _ready_line(cluster: DevCluster) -> str:
     )
 
 
-def watch_signals() -> threading.Event:
-    """The first signal asks for the end; while starting it interrupts. A second one is obeyed at
-    once, and the kernel ends the children.
-    """
-    interrupted = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        end_at_the_next()
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    for number in stop_signals():
-        signal.signal(number, on_signal)
-    return interrupted
-
-
-def _watch(cluster: DevCluster, commands: DevCommands, interrupted: threading.Event) -> int:
+def _watch(cluster: DevCluster, commands: DevCommands, request: StopRequest) -> int:
     """Until a signal comes, or no broker is left."""
     reported: set[ChildServer] = set()
-    while True:
+    while not request.has_come:
         for line in commands.serve():
             _report(line)
         for server in cluster.servers:
@@ -178,7 +160,8 @@ def _watch(cluster: DevCluster, commands: DevCommands, interrupted: threading.Ev
                     _report(f"{server.name} ended with exit code {server.exit_code()}")
         if all(each.pid is None for each in cluster.brokers) and not commands.asked_to_end:
             raise StartupError("no broker is left")
-        interrupted.wait(POLL_S)
+        time.sleep(POLL_S)
+    return 0
 
 
 def _report(line: str) -> None:

@@ -166,14 +166,14 @@ def _supervise(
 ) -> int:
     """Until a signal; 0 if all brokers stopped cleanly."""
     from tidelog.service_notification import ServiceNotification
+    from tidelog.stop_signals import interrupt_once
     from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
-    from tidelog.tools.cli.dev import watch_signals
 
     service = ServiceNotification(os.environ)
 
     plan = plan_brokers(config, count)
     fleet = BrokerFleet(plan, settings, options, sys.stderr, is_json="json" in options)
-    interrupted = watch_signals()
+    request = interrupt_once()
     try:
         line = fleet.start(time.monotonic())
         print(line, flush=True)
@@ -181,14 +181,16 @@ def _supervise(
         if beside is not None:
             beside.start(line, config.log_dirs, sys.stderr)
         next_s = time.monotonic()
-        while not interrupted.wait(POLL_S):
+        while not request.has_come:
+            time.sleep(POLL_S)
             fleet.look_after(time.monotonic())
             if service.watchdog_pause_s is not None and time.monotonic() >= next_s:
                 service.alive()
                 next_s = time.monotonic() + service.watchdog_pause_s
     except KeyboardInterrupt:
-        service.stopping()
+        pass
     finally:
+        service.stopping()
         if beside is not None:
             beside.stop()
     return 1 if any(fleet.stop()) else 0

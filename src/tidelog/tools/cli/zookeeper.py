@@ -12,16 +12,14 @@ member, all with the same --server list:
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from tidelog.errors import StartupError
-from tidelog.stop_signals import end_at_the_next, stop_signals
+from tidelog.stop_signals import interrupt_once
 from tidelog.tools.cli.frame import Command, Parsed
 from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
 
@@ -113,8 +111,7 @@ def _run_java(settings: ServerSettings) -> int:
 
     _require_not_of(OURS, settings.directory)
     process = ZooKeeperServer(settings)
-    for number in stop_signals():
-        signal.signal(number, _interrupt)
+    interrupt_once()
     try:
         process.spawn()
         process.wait_until_ready(ENSEMBLE_START_TIMEOUT_S if settings.members else START_TIMEOUT_S)
@@ -152,9 +149,3 @@ def settings_of(
     return ServerSettings(
         directory=data, port=port or free_port(), number=myid or 1, members=members
     )
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A second signal ends the process at once, and the kernel ends the server."""
-    end_at_the_next()
-    raise KeyboardInterrupt

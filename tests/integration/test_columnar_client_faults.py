@@ -58,6 +58,10 @@ QUICK = {
     "fetch.max.wait.ms": 5,
 }
 
+# An answer that nobody receives is given up after so long: a test that waits for it has failed.
+PATIENT_S = 60
+PATIENT: dict[str, Any] = {"request_timeout_ms": PATIENT_S * 1000, "default_api_timeout_ms": PATIENT_S * 3000}
+
 
 @pytest.fixture(autouse=True)
 def no_writer_stays_open() -> Iterator[None]:
@@ -347,6 +351,49 @@ class TestFetching:
         filled.on_request = fail_every_third
         with connect(filled, max_partition_fetch_bytes=1) as cluster:
             assert read_all(cluster) == expected(600)
+
+    @pytest.mark.parametrize(
+        "fault",
+        [Fault(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), Fault(code=ErrorCode.KAFKA_STORAGE_ERROR)],
+        ids=str,
+    )
+    def test_a_new_leader_is_asked_for_at_once(self, filled: ScriptedCluster, fault: Fault) -> None:
+        """Over the connection that the range is read from, if there is no other."""
+        filled.topics["t"][0].leader = 0
+        seen = 0
+
+        def fail_the_second(broker_id: int, api_key: int, request: Any) -> Fault | None:
+            nonlocal seen
+            seen += api_key == ApiKey.FETCH
+            return fault if api_key == ApiKey.FETCH and seen == 2 else None
+
+        filled.on_request = fail_the_second
+        began = time.monotonic()
+        with connect(filled, max_partition_fetch_bytes=1, **PATIENT) as cluster:
+            batches = RangeReader(cluster).fetch_columns(TopicPartition("t", 0), 0, 200)
+            assert sum(batch.num_rows for batch in batches) == 200
+        assert time.monotonic() - began < PATIENT_S / 2
+
+    def test_a_start_outside_the_log_is_told_at_once(self, filled: ScriptedCluster) -> None:
+        where = TopicPartition("t", 0)
+        began = time.monotonic()
+        with connect(filled, **PATIENT) as cluster:
+            assert cluster.latest_offsets([where]) == {where: 200}  # now there is a connection
+            batches = RangeReader(cluster).fetch_columns(where, 5000, 5001)
+            with pytest.raises(OffsetOutOfRange, match="holds offsets 0 to 200"):
+                list(batches)
+        assert time.monotonic() - began < PATIENT_S / 2
+
+    def test_other_things_may_be_asked_between_two_batches(self, filled: ScriptedCluster) -> None:
+        where = TopicPartition("t", 0)
+        began = time.monotonic()
+        with connect(filled, max_partition_fetch_bytes=1, **PATIENT) as cluster:
+            found = 0
+            for batch in RangeReader(cluster).fetch_columns(where, 0, 200):
+                found += batch.num_rows
+                assert cluster.latest_offsets([where]) == {where: 200}
+            assert found == 200
+        assert time.monotonic() - began < PATIENT_S / 2
 
     def test_a_broker_of_0_10_is_read(self, filled: ScriptedCluster) -> None:
         filled.versions = {

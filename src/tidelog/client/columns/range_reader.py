@@ -33,7 +33,7 @@ rows come a column at a time, and small answers would cost more in calls than in
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -69,7 +69,7 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from tidelog.client.blocking.cluster import BlockingCluster
     from tidelog.client.network.backoff import Patience
@@ -88,6 +88,8 @@ REQUEST_BYTES_MIN: Final = 64 * 1024
 TURN_S: Final = 0.1
 # How long a topic that was there may be missing from metadata, as it may be after a restart.
 MISSING_TOPIC_PATIENCE_S: Final = 3.0
+
+T = TypeVar("T")
 
 _LEADER_EPOCH_VERSION: Final = 9
 _LAST_EPOCH_VERSION: Final = 12
@@ -304,6 +306,7 @@ class _RangesRead:
             while self._idle or self._fetches:
                 answered = self._cluster.run(self._next_answer())
                 if answered:
+                    self._leave_to_loop()  # the caller may ask something else of the cluster
                     yield from self._reader.record_batches(answered)
                     # However long the caller took, it was not for want of an answer.
                     self._patience.progressed()
@@ -326,7 +329,7 @@ class _RangesRead:
             ranges = list(fetch.asked.values())
             self._idle += ranges
             self._forget(ranges)
-            await self._patience.wait_after(self._must_pass(failed, ranges[0]))
+            await self._apart(self._patience.wait_after(self._must_pass(failed, ranges[0])))
             return []
         assert isinstance(response, FetchResponse), response
         if response.error_code:
@@ -337,7 +340,7 @@ class _RangesRead:
         if answered:
             self._patience.progressed()
         elif problem is not None:
-            await self._patience.wait_after(problem)
+            await self._apart(self._patience.wait_after(problem))
         await self._send_idle()
         return answered
 
@@ -360,6 +363,12 @@ class _RangesRead:
             await asyncio.wait(
                 [fetch.answer for fetch in fetches], return_when=asyncio.FIRST_COMPLETED
             )
+
+    async def _apart(self, work: Coroutine[Any, Any, T]) -> T:
+        """Any wait but that for the one answer. It may need the connection that is received from
+        here, and an answer to another request comes through the loop alone."""
+        self._leave_to_loop()
+        return await work
 
     def _leave_to_loop(self) -> None:
         connection, self._connection = self._connection, None
@@ -394,11 +403,13 @@ class _RangesRead:
             else:
                 self._fetches[leader_id] = self._begin(leader_id, ranges)
         if problem is not None and not self._fetches:
-            await self._patience.wait_after(problem)
+            await self._apart(self._patience.wait_after(problem))
 
     async def _leader_of(self, partition: TopicPartition) -> int:
         name = partition.topic
-        view = self._network.metadata.topic_or_none(name) or await self._network.topic(name)
+        view = self._network.metadata.topic_or_none(name)
+        if view is None:
+            view = await self._apart(self._network.topic(name))
         leader_id = must_be_led(view, partition)
         if self._topic_ids.setdefault(name, view.topic_id) != view.topic_id:
             raise UnknownTopic(
@@ -481,7 +492,7 @@ class _RangesRead:
         ranges = list(fetch.asked.values())
         self._idle += ranges
         problem = refused(f"fetch of {ranges[0].partition} and others", error_code)
-        await self._patience.wait_after(self._must_pass(problem, ranges[0]))
+        await self._apart(self._patience.wait_after(self._must_pass(problem, ranges[0])))
 
     async def _advance(
         self, fetch: _LeaderFetch, response: FetchResponse
@@ -551,7 +562,7 @@ class _RangesRead:
                 # Whether the topic is gone or another has its name, fresh metadata will tell.
                 error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return refused(f"fetch of partition {partition}", error_code)
-        earliest, latest = await self._cluster.bounds_of(partition)
+        earliest, latest = await self._apart(self._cluster.bounds_of(partition))
         return refused(
             f"fetch of partition {partition} from offset {progress.position}",
             error_code,

@@ -20,10 +20,10 @@ from starlette.requests import Request
 
 from tidelog.acls import AclOperation
 from tidelog.client.admin.brokers import ClusterDescription, LogDirDescription
-from tidelog.client.admin.offsets import LATEST
 from tidelog.client.admin.topics import TopicDescription
 from tidelog.client.errors import ClientError
 from tidelog.clock import SystemClock
+from tidelog.protocol.listed_timestamps import LATEST
 from tidelog.supervisor import keep_going
 from tidelog.tools.cluster_view import BrokerMetrics, metrics_or_none
 from tidelog.tools.console.clients import Clients, clients_of

@@ -16,9 +16,9 @@ from starlette.routing import BaseRoute, Route
 
 from tidelog.client.admin.brokers import LogDirDescription
 from tidelog.client.admin.configs import ConfigResource, ConfigResourceType
-from tidelog.client.admin.offsets import EARLIEST, LATEST
 from tidelog.client.admin.topics import LEFT_TO_BROKER, TO_END, NewTopic, TopicDescription
 from tidelog.client.errors import ClientError
+from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 from tidelog.tools.console.clients import clients_of
 from tidelog.tools.console.cluster_watch import ClusterWatch, sizes_by_topic, watch_of
 from tidelog.tools.console.config_entries import (

@@ -26,7 +26,7 @@ from tests.support.foreign_clients import (
 )
 from tests.support.raw_batch import batch as raw_batch
 from tests.support.raw_client import RawClient, create_topic, produce
-from tidelog.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET
+from tidelog.client.admin.offsets import NO_OFFSET
 from tidelog.client.columns.arrow import SCHEMA_WITH_HEADERS
 from tidelog.client.columns.range_reader import FetchRange, RangeReader
 from tidelog.client.errors import (
@@ -37,6 +37,7 @@ from tidelog.client.errors import (
 )
 from tidelog.client.network.versions import BrokerVersions
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 from tidelog.types import TopicPartition
 
 NOW = 1_700_000_000_000

@@ -60,7 +60,10 @@ QUICK = {
 
 # An answer that nobody receives is given up after so long: a test that waits for it has failed.
 PATIENT_S = 60
-PATIENT: dict[str, Any] = {"request_timeout_ms": PATIENT_S * 1000, "default_api_timeout_ms": PATIENT_S * 3000}
+PATIENT: dict[str, Any] = {
+    "request_timeout_ms": PATIENT_S * 1000,
+    "default_api_timeout_ms": PATIENT_S * 3000,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -28,9 +28,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import ALTER_CONFIGS, GROUP, TOPIC
 from tidelog.broker.broker_loggers import LevelChange, require_levels, set_levels
+from tidelog.broker.requester import asked_by
 from tidelog.config.broker import BROKER_TABLE
 from tidelog.config.client_metrics import CLIENT_METRICS_TABLE
 from tidelog.config.definition import ConfigError, ConfigTable

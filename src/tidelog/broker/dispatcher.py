@@ -2,8 +2,8 @@
 
 A request takes these steps, in this order:
 
-    authenticate    whether this client may ask at all (`authentication.py`), where its listener
-                    wants to know; it sees the bare frame, which may be no request
+    authenticate    whether this client may ask at all (`security/authentication.py`), where its
+                    listener wants to know; it sees the bare frame, which may be no request
     decode          its header, and which API it is for
     recall          a Metadata answer that was kept; not if there is an authorizer
     decode          its message
@@ -33,7 +33,6 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidelog.broker.api_table import Api
-from tidelog.broker.authentication import Authentication
 from tidelog.broker.context import (
     Answer,
     ClientConnection,
@@ -45,6 +44,7 @@ from tidelog.broker.metadata_answers import MetadataAnswers, Question
 from tidelog.broker.observation.error_counts import COUNTED_BY_HANDLER, count_errors
 from tidelog.broker.observation.request_metrics import ApiMetrics
 from tidelog.broker.quotas.client_quotas import Charge
+from tidelog.broker.security.authentication import Authentication
 from tidelog.network.channel import SendTime
 from tidelog.pending import Pending
 from tidelog.protocol.api_keys import ApiKey

@@ -43,7 +43,7 @@ from tidelog.broker.broker_config_checks import (
 )
 from tidelog.broker.quotas.quota_entity import QuotaEntity
 from tidelog.broker.quotas.quota_limits import QuotaLimits
-from tidelog.broker.scram_credentials import ScramCredentials
+from tidelog.broker.security.scram_credentials import ScramCredentials
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.client_metrics import CLIENT_METRICS_TABLE, Subscription, subscription
 from tidelog.config.definition import ConfigError

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from tidelog import COMPILED, __version__
 from tidelog.broker.api_table import served
-from tidelog.broker.authentication import authenticators
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatcher import RequestDispatcher
 from tidelog.broker.dynamic_config import DynamicConfig
@@ -33,6 +32,7 @@ from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.broker.observation.health import BEAT_S, Health
 from tidelog.broker.quotas.quota_entity import CONNECTION_CREATION_RATE
 from tidelog.broker.refused_sequences import RefusedSequences
+from tidelog.broker.security.authentication import authenticators
 from tidelog.broker.security.token_validators import TokenValidators
 from tidelog.broker.topic_hosting import TopicHosting
 from tidelog.clock import Clock, SystemClock, Timer, TimerHandle

@@ -49,15 +49,7 @@ if TYPE_CHECKING:
         ScramUpsertion,
     )
     from tidelog.client.admin.groups import GroupDescription, GroupListing, GroupMember
-    from tidelog.client.admin.offsets import (
-        EARLIEST,
-        EARLIEST_LOCAL,
-        LATEST,
-        LATEST_TIERED,
-        MAX_TIMESTAMP,
-        NO_OFFSET,
-        ListedOffset,
-    )
+    from tidelog.client.admin.offsets import NO_OFFSET, ListedOffset
     from tidelog.client.admin.partitions import ElectionType, PartitionReassignment
     from tidelog.client.admin.quotas import QuotaEntity, QuotaFilter, QuotaMatch
     from tidelog.client.admin.topics import (
@@ -123,6 +115,13 @@ if TYPE_CHECKING:
     from tidelog.client.producer.transaction_requests import OpenTransaction
     from tidelog.client.tracing import trace_context
     from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
+    from tidelog.protocol.listed_timestamps import (
+        EARLIEST,
+        EARLIEST_LOCAL,
+        LATEST,
+        LATEST_TIERED,
+        MAX_TIMESTAMP,
+    )
     from tidelog.record._results import ConsumerRecord
     from tidelog.sasl.oauth.token_source import AccessToken
     from tidelog.sasl.scram import ScramMechanism
@@ -278,11 +277,6 @@ _PLACES: Final = {
         "GroupMember",
     ),
     "client.admin.offsets": (
-        "EARLIEST",
-        "EARLIEST_LOCAL",
-        "LATEST",
-        "LATEST_TIERED",
-        "MAX_TIMESTAMP",
         "NO_OFFSET",
         "ListedOffset",
     ),
@@ -365,6 +359,13 @@ _PLACES: Final = {
         "AdminConfig",
         "ConsumerConfig",
         "ProducerConfig",
+    ),
+    "protocol.listed_timestamps": (
+        "EARLIEST",
+        "EARLIEST_LOCAL",
+        "LATEST",
+        "LATEST_TIERED",
+        "MAX_TIMESTAMP",
     ),
     "record._results": ("ConsumerRecord",),
     "sasl.oauth.token_source": ("AccessToken",),

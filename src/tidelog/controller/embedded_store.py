@@ -16,13 +16,11 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.controller.metadata_store import (
-    ANY_VERSION,
-    Create,
     Delete,
     EventType,
+    MetadataStore,
     Operation,
     Outcome,
-    SetData,
     Stat,
     StoreClosed,
     WatchedEvent,
@@ -34,7 +32,7 @@ from tidelog.controller.node_database import JOURNAL_BYTES_MAX, NodeDatabase
 from tidelog.controller.node_tree import Change, ChangeKind, Node, Transaction
 
 
-class EmbeddedStore:
+class EmbeddedStore(MetadataStore):
     """One session on the files of a directory. Touched only on the broker's loop."""
 
     def __init__(self, database: NodeDatabase, sessions: _Sessions) -> None:
@@ -67,32 +65,11 @@ class EmbeddedStore:
     def session_id(self) -> int:
         return self._session_id
 
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        made = await self._write([Create(path, data, ephemeral, sequence, make_parents)])
-        assert isinstance(made[0], str)
-        return made[0]
-
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
         node = self._node(path)
         if watch is not None:
             self.data_watches.setdefault(path, {})[watch] = None
         return node.data, node.stat()
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        made = await self._write([SetData(path, data, version)])
-        assert isinstance(made[0], int)
-        return made[0]
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._write([Delete(path, version)])
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
         self._require_open(path)

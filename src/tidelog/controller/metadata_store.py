@@ -150,7 +150,7 @@ class SessionState(Enum):
 
 
 class MetadataStore(Protocol):
-    """One session. Touched only on the broker's loop."""
+    """One session. Touched only on the broker's loop. Every write is a `multi`."""
 
     @property
     def session_id(self) -> int: ...
@@ -163,13 +163,20 @@ class MetadataStore(Protocol):
         ephemeral: bool = False,
         sequence: bool = False,
         make_parents: bool = False,
-    ) -> str: ...
+    ) -> str:
+        made = await self.multi([Create(path, data, ephemeral, sequence, make_parents)])
+        assert isinstance(made[0], str)
+        return made[0]
 
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]: ...
 
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int: ...
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        made = await self.multi([SetData(path, data, version)])
+        assert isinstance(made[0], int)
+        return made[0]
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None: ...
 

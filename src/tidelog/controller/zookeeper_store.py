@@ -34,15 +34,13 @@ from typing import Any, Final
 
 from tidelog.clock import Clock, SystemClock, TimerHandle
 from tidelog.controller.metadata_store import (
-    ANY_VERSION,
     Create,
-    Delete,
+    MetadataStore,
     NodeExists,
     NoNode,
     Operation,
     Outcome,
     SessionState,
-    SetData,
     Stat,
     StoreClosed,
     StoreError,
@@ -72,7 +70,7 @@ DIAGNOSIS_TIMEOUT_S: Final = 1.0
 SessionWatcher = Callable[[SessionState], None]
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(MetadataStore):
     """One session at a time. Touched only on the broker's loop, and before it runs."""
 
     def __init__(
@@ -143,30 +141,9 @@ class ZooKeeperStore:
         """Called on the loop with every change from now on."""
         self._listeners.append(listener)
 
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        made = await self.multi([Create(path, data, ephemeral, sequence, make_parents)])
-        assert isinstance(made[0], str)
-        return made[0]
-
     async def get(self, path: str, *, watch: Watcher | None = None) -> tuple[bytes, Stat]:
         found: tuple[bytes, Stat] = await self._read(GetData, path, watch)
         return found
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        made = await self.multi([SetData(path, data, version)])
-        assert isinstance(made[0], int)
-        return made[0]
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def exists(self, path: str, *, watch: Watcher | None = None) -> Stat | None:
         found: Stat | None = await self._read(Exists, path, watch)

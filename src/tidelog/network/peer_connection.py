@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -37,11 +36,10 @@ from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
 from tidelog.sasl.client_authenticator import (
-    REAUTH_FROM,
-    REAUTH_TO,
     AuthenticationRefused,
     LoginUnavailable,
     SaslLogin,
+    renewal_time,
 )
 from tidelog.supervisor import attempt, report
 from tidelog.tls.handshake import HandshakeFailed
@@ -183,10 +181,7 @@ class PeerConnection:
             raise ConnectionError(f"{self.name}: {refusal}") from None
         except LoginUnavailable as problem:
             raise ConnectionError(f"{self.name}: nothing to log in with: {problem}") from problem
-        self._authenticate_at = None
-        if lifetime_ms > 0:
-            part = random.uniform(REAUTH_FROM, REAUTH_TO)
-            self._authenticate_at = began_at + lifetime_ms * part / 1000
+        self._authenticate_at = renewal_time(began_at, lifetime_ms)
 
     async def ask(self, request: Message, version: int) -> Any:
         """For `SaslLogin`: past what waits."""

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.log.segment.segment_walk import WalkDue
 from tidelog.protocol.fetch_metadata import INITIAL_EPOCH, NO_SESSION, next_epoch
+from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -74,8 +75,6 @@ logger = logging.getLogger(__name__)
 
 FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 9
-LATEST: Final = -1
-EARLIEST: Final = -2
 RETRY_MS: Final = 10
 IMPATIENCE_MS: Final = 10
 THROTTLED_PAUSE_S: Final = (0.05, 1.0)  # at least and at most

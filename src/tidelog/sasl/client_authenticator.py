@@ -9,6 +9,7 @@ wrong credentials end the connection without a word.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -27,9 +28,8 @@ from tidelog.sasl.oauthbearer import OAuthBearerClient
 from tidelog.sasl.plain import PlainClient
 from tidelog.sasl.scram import SaltedPasswords, ScramClient, ScramMechanism
 
-# Of the lifetime of a session; a client asks for a new one after a random part between these.
-REAUTH_FROM: Final = 0.85
-REAUTH_TO: Final = 0.95
+# Of the lifetime of a session; a client logs in anew after a random part between these.
+RENEWED_AFTER: Final = (0.85, 0.95)
 
 
 class AuthenticationRefused(Exception):
@@ -51,6 +51,13 @@ class Wire(Protocol):
 
     def exchange(self, token: bytes) -> Awaitable[bytes]:
         """A frame without a header, answered by such a one."""
+
+
+def renewal_time(began_at: float, lifetime_ms: int) -> float | None:
+    """When the session of a login that began then has to be renewed; None if it has no end."""
+    if lifetime_ms <= 0:
+        return None
+    return began_at + lifetime_ms * random.uniform(*RENEWED_AFTER) / 1000
 
 
 class SaslLogin:

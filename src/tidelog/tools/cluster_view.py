@@ -82,7 +82,7 @@ class Look:
 
 
 def look(admin: Admin, metrics_urls: Sequence[str], clock: Callable[[], float]) -> Look:
-    from tidelog.client.admin.offsets import LATEST
+    from tidelog.protocol.listed_timestamps import LATEST
 
     cluster = admin.describe_cluster()
     found = Look(clock(), cluster.cluster_id or "")

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.admin.offsets import LATEST
 from tidelog.client.errors import ClientError
+from tidelog.protocol.listed_timestamps import LATEST
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:

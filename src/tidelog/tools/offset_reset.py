@@ -13,7 +13,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET
+from tidelog.client.admin.offsets import NO_OFFSET
+from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,9 @@ from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.loop_turns import LoopTurns, counted_slices
 from tests.support.metadata import in_loop
 from tidelog.broker.handlers import list_offsets
-from tidelog.broker.handlers.list_offsets import (
+from tidelog.errors import ErrorCode
+from tidelog.log.time_lookup import BatchLookup
+from tidelog.protocol.listed_timestamps import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -20,8 +22,6 @@ from tidelog.broker.handlers.list_offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from tidelog.errors import ErrorCode
-from tidelog.log.time_lookup import BatchLookup
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

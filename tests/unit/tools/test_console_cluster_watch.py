@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -207,6 +208,42 @@ def test_a_broker_that_does_not_tell_of_its_disks_hides_no_other(looking: Lookin
     told, untold = overview.disks_of(disks)
     assert (told.held_bytes, told.used_share) == (1_000, 0.75)
     assert "no" in untold.trouble
+
+
+def test_looks_are_taken_while_somebody_watches(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_watch, "LOOK_S", 0.0)
+    monkeypatch.setattr(cluster_watch, "LOAD_MAX", 1.0)
+    asked = 0
+
+    async def refuse(**_: object) -> dict[str, TopicDescription]:
+        nonlocal asked
+        asked += 1
+        looking.now_s += 2  # a refusal is not kept for longer
+        raise ClientError("the cluster hides")
+
+    async def story() -> None:
+        async with (
+            aclosing(looking.watch.looks()) as looks,
+            aclosing(looking.watch.looks()) as others,
+        ):
+            assert await anext(looks) == ""
+            monkeypatch.setattr(looking.admin, "describe_all_topics", refuse)
+            looking.now_s += 2
+            while not (trouble := await anext(looks)):
+                pass
+            assert trouble == "the cluster hides"
+            await looks.aclose()
+            before = asked
+            while asked < before + 2:
+                await anext(others)
+        before = asked
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert asked == before, "nobody watches"
+
+    asyncio.run(story())
 
 
 def test_names_that_a_cluster_tells_are_text(monkeypatch: pytest.MonkeyPatch) -> None:

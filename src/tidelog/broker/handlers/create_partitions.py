@@ -21,9 +21,9 @@ import logging
 from collections import Counter
 from typing import Final
 
-from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import ALTER, TOPIC
 from tidelog.broker.context import RequestContext
+from tidelog.broker.requester import asked_by
 from tidelog.controller.placement import require_valid_replicas
 from tidelog.controller.topics import PARTITIONS_PER_REQUEST_MAX, increase, within
 from tidelog.errors import ErrorCode, KafkaError

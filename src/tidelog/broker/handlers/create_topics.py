@@ -26,9 +26,9 @@ import logging
 from collections import Counter
 from typing import Final, NamedTuple
 
-from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import CREATE, DESCRIBE_CONFIGS, TOPIC
 from tidelog.broker.context import RequestContext
+from tidelog.broker.requester import asked_by
 from tidelog.config.definition import ConfigError
 from tidelog.config.topic import validate_overrides
 from tidelog.controller.placement import require_valid_assignment

@@ -24,9 +24,9 @@ import logging
 from functools import partial
 from typing import Final, NamedTuple
 
-from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import DELETE, TOPIC
 from tidelog.broker.context import RequestContext
+from tidelog.broker.requester import asked_by
 from tidelog.controller.topic_names import is_internal
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pending import Pending

@@ -20,9 +20,9 @@ import logging
 from collections import Counter
 from typing import Final, NamedTuple
 
-from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import DELETE, DESCRIBE, TOPIC
 from tidelog.broker.context import RequestContext
+from tidelog.broker.requester import asked_by
 from tidelog.controller.topics import TopicImage, within
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.delete_topics import (

@@ -32,7 +32,6 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 from tidelog.acls import CLUSTER_NAME
-from tidelog.broker.audit import asked_by
 from tidelog.broker.authorized_operations import (
     CLUSTER,
     CLUSTER_OPERATIONS,
@@ -44,6 +43,7 @@ from tidelog.broker.authorized_operations import (
 )
 from tidelog.broker.bulky_answers import EncodedAnswer, answer_in_slices
 from tidelog.broker.context import RequestContext
+from tidelog.broker.requester import asked_by
 from tidelog.controller.topic_names import CLUSTER_METADATA, is_internal
 from tidelog.controller.topics import TopicImage
 from tidelog.errors import ErrorCode, KafkaError

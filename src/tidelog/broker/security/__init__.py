@@ -1,1 +1,5 @@
-"""Who may do what: access control lists, how they are kept, and the decisions made by them."""
+"""Who a client is, and who may do what.
+
+Logins, SCRAM credentials and delegation tokens; access control lists, how they are kept, and the
+decisions made by them.
+"""

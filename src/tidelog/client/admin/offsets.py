@@ -9,6 +9,7 @@ from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.errors import ClientError
 from tidelog.config.client import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.listed_timestamps import FIRST_VERSION_OF
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -18,21 +19,7 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.types import TopicPartition
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
 NO_OFFSET: Final = -1
-
-# The first version that knows what is asked for.
-_NEEDED: Final = {
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
 _TIME_VERSION: Final = 1
 _ISOLATION_VERSION: Final = 2
 
@@ -51,8 +38,8 @@ class OffsetCalls(Asking):
         isolation_level: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, Result[ListedOffset]]:
-        """LATEST, EARLIEST or another of the above, or a timestamp: the first offset that is as
-        late. With read_committed LATEST is the last stable offset."""
+        """LATEST, EARLIEST or another of `protocol/listed_timestamps.py`, or a timestamp: the first
+        offset that is as late. With read_committed LATEST is the last stable offset."""
         level = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}[
             isolation_level
         ]
@@ -62,7 +49,7 @@ class OffsetCalls(Asking):
         ) -> Found[TopicPartition, ListedOffset]:
             asked = {partition: wanted[partition] for partition in partitions}
             versions = await self.cluster.versions(node_id)
-            at_least = max(_NEEDED.get(each, 0) for each in asked.values())
+            at_least = max(FIRST_VERSION_OF.get(each, 0) for each in asked.values())
             if level == READ_COMMITTED:
                 at_least = max(at_least, _ISOLATION_VERSION)
             version = versions.version(ApiKey.LIST_OFFSETS, at_least=at_least)

@@ -136,21 +136,21 @@ class BlockingCluster:
         return await list_offsets(self.network, wanted)
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        from tidelog.client.admin.offsets import EARLIEST
+        from tidelog.protocol.listed_timestamps import EARLIEST
 
         found = self.list_offsets(dict.fromkeys(partitions, EARLIEST))
         return {partition: row.offset for partition, row in found.items()}
 
     def latest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """With isolation.level=read_committed the last stable offsets."""
-        from tidelog.client.admin.offsets import LATEST
+        from tidelog.protocol.listed_timestamps import LATEST
 
         found = self.list_offsets(dict.fromkeys(partitions, LATEST))
         return {partition: row.offset for partition, row in found.items()}
 
     async def bounds_of(self, partition: TopicPartition) -> tuple[int, int]:
         """Its earliest and its latest offset."""
-        from tidelog.client.admin.offsets import EARLIEST, LATEST
+        from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 
         earliest = await self._list_offsets({partition: EARLIEST})
         latest = await self._list_offsets({partition: LATEST})

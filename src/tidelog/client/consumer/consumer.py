@@ -44,12 +44,7 @@ from tidelog.client.consumer.offset_and_metadata import (
 )
 from tidelog.client.consumer.offset_commits import OffsetCommits
 from tidelog.client.consumer.offset_lookup import NO_OFFSET, list_offsets
-from tidelog.client.consumer.offset_reset import (
-    EARLIEST,
-    EARLIEST_TIMESTAMP,
-    LATEST,
-    LATEST_TIMESTAMP,
-)
+from tidelog.client.consumer.offset_reset import EARLIEST, LATEST
 from tidelog.client.consumer.positions import Positions
 from tidelog.client.consumer.rebalance_listener import RebalanceListener, settled
 from tidelog.client.consumer.subscription_state import (
@@ -67,6 +62,7 @@ from tidelog.client.errors import (
 from tidelog.client.network.cluster import Cluster
 from tidelog.config.client import READ_COMMITTED, ConsumerConfig
 from tidelog.errors import ErrorCode
+from tidelog.protocol import listed_timestamps
 from tidelog.record.kernel import ConsumerRecord
 from tidelog.types import TopicPartition
 
@@ -298,7 +294,7 @@ class AsyncConsumer:
         if self._needs_update():
             return []
         if self._group is not None:
-            self._group.polled()
+            self._group.polls.polled()
         records = self._take(self._record_limit(max_records))
         if self._spans is not None and records:
             self._spans.received(records, self._spans.now_ns())
@@ -355,7 +351,7 @@ class AsyncConsumer:
                 self._news.clear()
                 self._require_not_woken()
                 if self._group is not None:
-                    self._group.polled()
+                    self._group.polls.polled()
                 if self._needs_update():
                     await self._update()
                 self._act_on_failure()
@@ -372,7 +368,7 @@ class AsyncConsumer:
         finally:
             self._is_polling = False
             if self._group is not None:
-                self._group.polled()
+                self._group.polls.polled()
 
     def _require_not_woken(self) -> None:
         if self._is_woken:
@@ -392,14 +388,14 @@ class AsyncConsumer:
     async def _wait_for_news(self, seconds: float) -> None:
         group = self._group
         if group is not None:
-            group.waits_in_poll = True
+            group.polls.is_waiting = True
         handle = self._cluster.timer.call_later(seconds, self._news.set)
         try:
             await self._news.wait()
         finally:
             handle.cancel()
             if group is not None:
-                group.waits_in_poll = False
+                group.polls.is_waiting = False
 
     def _needs_update(self) -> bool:
         if self._has_news:
@@ -542,11 +538,11 @@ class AsyncConsumer:
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        return await self._offsets(partitions, EARLIEST_TIMESTAMP)
+        return await self._offsets(partitions, listed_timestamps.EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record that can be read with this isolation.level."""
-        return await self._offsets(partitions, LATEST_TIMESTAMP)
+        return await self._offsets(partitions, listed_timestamps.LATEST)
 
     async def _offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int

@@ -32,7 +32,7 @@ from tidelog.client.consumer.classic_member import (
     MemberState,
     Next,
 )
-from tidelog.client.consumer.group import Listeners
+from tidelog.client.consumer.group import Listeners, PollInterval
 from tidelog.client.consumer.offset_and_metadata import NO_GENERATION_ID, ConsumerGroupMetadata
 from tidelog.client.consumer.offset_commits import CommitIdentity
 from tidelog.client.errors import (
@@ -111,12 +111,10 @@ class ConsumerCoordinator:
         self._rack_id = config.text_or_none("client.rack") or None
         self._session_timeout_s = config.seconds("session.timeout.ms")
         self._heartbeat_interval_s = config.seconds("heartbeat.interval.ms")
-        self._poll_interval_s = config.seconds("max.poll.interval.ms")
         self._backoff = Backoff.of(config, "retry.backoff.ms")
         self.member = ClassicMember(group_id, self._instance_id)
         self.commits: OffsetCommits | None = None  # set by who makes both
         self.consumed = subscription.consumed
-        self.waits_in_poll = False
         self._is_leader = False
         # Topics and partitions that the assignment was made of, None unless this member made it.
         self._assigned_from: dict[str, int] | None = None
@@ -126,7 +124,7 @@ class ConsumerCoordinator:
         self._heartbeats: asyncio.Task[None] | None = None
         self._heartbeat_news = asyncio.Event()
         self._heard_at = 0.0  # when the coordinator last answered a heartbeat
-        self._polled_at = cluster.clock.monotonic()
+        self.polls = PollInterval(config, cluster.clock)
         self._problem: ClientError | None = None
         self._leaves: set[asyncio.Task[None]] = set()
 
@@ -139,9 +137,6 @@ class ConsumerCoordinator:
         if not self._subscription.is_auto_assigned:
             return False
         return self.member.rejoin_needed or self._join is not None
-
-    def polled(self) -> None:
-        self._polled_at = self._cluster.clock.monotonic()
 
     def subscription_changed(self) -> None:
         if self._joined_topics is not None and self._joined_topics != self._subscription.topics:
@@ -255,7 +250,7 @@ class ConsumerCoordinator:
 
     async def _commit_before_rebalance(self, commits: OffsetCommits) -> None:
         try:
-            await commits.commit_before_rebalance(self.consumed(), self._poll_interval_s)
+            await commits.commit_before_rebalance(self.consumed(), self.polls.maximum_s)
         finally:
             self._on_news()
 
@@ -295,7 +290,7 @@ class ConsumerCoordinator:
         sent = self.member.joining()
         self._joined_topics = self._subscription.topics
         version = versions.version(ApiKey.JOIN_GROUP)
-        rebalance_s = self._poll_interval_s + JOIN_LAPSE_S
+        rebalance_s = self.polls.maximum_s + JOIN_LAPSE_S
         response = await self._call(
             node_id,
             self._join_request(version),
@@ -345,7 +340,7 @@ class ConsumerCoordinator:
             ],
         )
         if version >= _REBALANCE_TIMEOUT_VERSION:
-            request.rebalance_timeout_ms = round(self._poll_interval_s * 1000)
+            request.rebalance_timeout_ms = round(self.polls.maximum_s * 1000)
         if self._instance_id is not None:
             if version < _INSTANCE_ID_VERSION:
                 raise UnsupportedByBroker(
@@ -498,14 +493,7 @@ class ConsumerCoordinator:
                 sent_at = clock.monotonic()
                 continue
             now = clock.monotonic()
-            if self.waits_in_poll:
-                self._polled_at = now
-            if now - self._polled_at > self._poll_interval_s:
-                log.warning(
-                    "group %s: no poll for %.1f s (max.poll.interval.ms); the consumer leaves",
-                    self._group_id,
-                    now - self._polled_at,
-                )
+            if self.polls.is_over(now):
                 self._leave_soon("consumer poll timeout has expired.")
                 continue
             if now - self._heard_at > self._session_timeout_s:
@@ -514,8 +502,7 @@ class ConsumerCoordinator:
                 self._heard_at = now
             due_s = sent_at + self._heartbeat_interval_s - now
             if due_s > 0:
-                left_s = self._polled_at + self._poll_interval_s - now
-                await self._sleep(min(due_s, max(left_s, 0.001)))
+                await self._sleep(self.polls.pause_s(due_s, now))
                 continue
             sent_at = now
             if not await self._heartbeat():

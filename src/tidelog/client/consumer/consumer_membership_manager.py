@@ -18,7 +18,7 @@ from tidelog.client.consumer.consumer_member import (
     ConsumerMemberState,
     Subscribed,
 )
-from tidelog.client.consumer.group import Listeners
+from tidelog.client.consumer.group import Listeners, PollInterval
 from tidelog.client.consumer.offset_and_metadata import ConsumerGroupMetadata
 from tidelog.client.consumer.offset_commits import CommitIdentity, EpochMoved
 from tidelog.client.errors import (
@@ -66,7 +66,6 @@ class ConsumerMembershipManager:
         self._subscription = subscription
         self._listeners = Listeners(subscription, call)
         self._on_news = on_news
-        self._poll_interval_s = config.seconds("max.poll.interval.ms")
         self._backoff = Backoff.of(config, "retry.backoff.ms")
         self.member = ConsumerMember(
             config.text("group.id"),
@@ -78,14 +77,13 @@ class ConsumerMembershipManager:
         )
         self.commits: OffsetCommits | None = None  # set by who makes both
         self.consumed = subscription.consumed
-        self.waits_in_poll = False
         # A pattern that the broker evaluates.
         self.regex: str | None = None
         self._names: dict[Uuid, str] = {}
         self._last_commit: asyncio.Task[None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._awake = asyncio.Event()
-        self._polled_at = cluster.clock.monotonic()
+        self.polls = PollInterval(config, cluster.clock)
         self._problem: ClientError | None = None
 
     # What the consumer asks
@@ -97,9 +95,6 @@ class ConsumerMembershipManager:
         if not self._subscription.is_auto_assigned:
             return False
         return self.member.is_silent or self.member.state is ConsumerMemberState.RECONCILING
-
-    def polled(self) -> None:
-        self._polled_at = self._cluster.clock.monotonic()
 
     def subscription_changed(self) -> None:
         wanted = Subscribed(
@@ -219,7 +214,7 @@ class ConsumerMembershipManager:
 
     async def _commit(self, commits: OffsetCommits) -> None:
         try:
-            await commits.commit_before_rebalance(self.consumed(), self._poll_interval_s)
+            await commits.commit_before_rebalance(self.consumed(), self.polls.maximum_s)
         finally:
             self._on_news()
 
@@ -260,21 +255,13 @@ class ConsumerMembershipManager:
                 await self._awake.wait()
                 continue
             now = clock.monotonic()
-            if self.waits_in_poll:
-                self._polled_at = now
-            if now - self._polled_at > self._poll_interval_s:
-                log.warning(
-                    "group %s: no poll for %.1f s (max.poll.interval.ms); the consumer leaves",
-                    self._group_id,
-                    now - self._polled_at,
-                )
+            if self.polls.is_over(now):
                 await self._leave_stale()
                 continue
             interval_s = self.member.heartbeat_interval_ms / 1000 or FIRST_INTERVAL_S
             due_s = sent_at + interval_s - now
             if due_s > 0 and not self.member.is_urgent:
-                left_s = self._polled_at + self._poll_interval_s - now
-                await self._awake_or_after(min(due_s, max(left_s, 0.001)))
+                await self._awake_or_after(self.polls.pause_s(due_s, now))
                 continue
             sent_at = now
             try:

@@ -3,8 +3,8 @@
 `advance` is called by every poll, before records are given out. It does what is due and calls the
 listener, never waits for a broker, and says whether the assignment stands. Requests are made by
 tasks; `on_news` wakes the poll when one of them has something for `advance`. Heartbeats are a task
-too, so they go on while the application works. `polled` tells that the application is alive; when
-it has not been called for max.poll.interval.ms, the heartbeat task leaves the group.
+too, so they go on while the application works. `polls` knows when the application was last alive;
+after max.poll.interval.ms without a poll the heartbeat task leaves the group.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.offset_and_metadata import ConsumerGroupMetadata
     from tidelog.client.consumer.rebalance_listener import RebalanceListener
     from tidelog.client.consumer.subscription_state import SubscriptionState
+    from tidelog.clock import Clock
+    from tidelog.config.client import KafkaConfig
     from tidelog.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -28,15 +30,45 @@ Told = Callable[[Collection["TopicPartition"]], Awaitable[None] | None]
 Call = Callable[[Told, Collection["TopicPartition"]], Awaitable[None]]
 
 
+class PollInterval:
+    """How long the application has not polled, and for how long it need not."""
+
+    def __init__(self, config: KafkaConfig, clock: Clock) -> None:
+        self.maximum_s = config.seconds("max.poll.interval.ms")
+        # A poll that waits for records counts as polling all the time.
+        self.is_waiting = False
+        self._group_id = config.text("group.id")
+        self._clock = clock
+        self._polled_at = clock.monotonic()
+
+    def polled(self) -> None:
+        self._polled_at = self._clock.monotonic()
+
+    def is_over(self, now: float) -> bool:
+        """Asked before each heartbeat. If so, it is logged, and the consumer has to leave."""
+        if self.is_waiting:
+            self._polled_at = now
+        idle_s = now - self._polled_at
+        if idle_s <= self.maximum_s:
+            return False
+        log.warning(
+            "group %s: no poll for %.1f s (max.poll.interval.ms); the consumer leaves",
+            self._group_id,
+            idle_s,
+        )
+        return True
+
+    def pause_s(self, due_s: float, now: float) -> float:
+        """Until something that is due in `due_s`, but not beyond the end of the interval."""
+        return min(due_s, max(self._polled_at + self.maximum_s - now, 0.001))
+
+
 class Group(Committer, Protocol):
-    # A poll that waits for records counts as polling all the time.
-    waits_in_poll: bool
+    polls: PollInterval
 
     @property
     def needs_attention(self) -> bool:
         """Whether `advance` has something to do. Any thread may ask."""
-
-    def polled(self) -> None: ...
 
     async def advance(self) -> bool: ...
 

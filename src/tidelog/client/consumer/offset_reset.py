@@ -11,9 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.config.client import OffsetResetPolicy
-
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
+from tidelog.protocol import listed_timestamps
 
 EARLIEST: Final = OffsetResetPolicy("earliest")
 LATEST: Final = OffsetResetPolicy("latest")
@@ -23,7 +21,7 @@ NONE: Final = OffsetResetPolicy("none")
 def reset_timestamp(policy: OffsetResetPolicy, now_ms: int) -> int:
     assert policy != NONE
     if policy == EARLIEST:
-        return EARLIEST_TIMESTAMP
+        return listed_timestamps.EARLIEST
     if policy == LATEST:
-        return LATEST_TIMESTAMP
+        return listed_timestamps.LATEST
     return max(now_ms - policy.duration_ms, 0)

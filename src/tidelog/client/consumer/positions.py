@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.client.consumer.offset_and_metadata import wire_epoch
 from tidelog.client.consumer.offset_commits import may_commit_later
 from tidelog.client.consumer.offset_lookup import ask_leaders, no_leader
-from tidelog.client.consumer.offset_reset import LATEST_TIMESTAMP, NONE, reset_timestamp
+from tidelog.client.consumer.offset_reset import NONE, reset_timestamp
 from tidelog.client.consumer.subscription_state import FetchState, Position
 from tidelog.client.errors import (
     ClientError,
@@ -33,6 +33,7 @@ from tidelog.client.errors import (
 from tidelog.client.network.backoff import Backoff, may_pass
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.listed_timestamps import LATEST
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -220,9 +221,7 @@ class Positions:
         wanted = {state.partition: reset_timestamp(state.reset, now_ms) for state, _ in asked}
         answers = await ask_leaders(self._cluster, wanted)
         nowhere = {
-            partition: LATEST_TIMESTAMP
-            for partition, found in answers.found.items()
-            if found.offset < 0
+            partition: LATEST for partition, found in answers.found.items() if found.offset < 0
         }
         if nowhere:
             # No record is as young as by_duration asks for: the next one will be.

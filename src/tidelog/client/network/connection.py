@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import select
 import socket
 import time
@@ -53,11 +52,10 @@ from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from tidelog.protocol.primitives import skip_tags
 from tidelog.protocol.registry import response_class
 from tidelog.sasl.client_authenticator import (
-    REAUTH_FROM,
-    REAUTH_TO,
     AuthenticationRefused,
     LoginUnavailable,
     SaslLogin,
+    renewal_time,
 )
 from tidelog.supervisor import report
 from tidelog.tls.handshake import HandshakeFailed, HandshakeProblem
@@ -281,10 +279,7 @@ class Connection:
                 f"{problem} (while authenticating with {self._login.mechanism}; brokers before 1.0 "
                 "hang up on wrong credentials)"
             ) from problem
-        self._reauthenticate_at = None
-        if lifetime_ms > 0:
-            part = random.uniform(REAUTH_FROM, REAUTH_TO)
-            self._reauthenticate_at = began_at + lifetime_ms * part / 1000
+        self._reauthenticate_at = renewal_time(began_at, lifetime_ms)
 
     def ask(self, request: Message, version: int) -> asyncio.Future[Message]:
         """For `SaslLogin`: past what waits."""

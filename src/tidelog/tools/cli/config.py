@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidelog.tools.cli.frame import CommandFailed, KeyValue
+from tidelog.tools.cli.frame import CommandFailed, KeyValue, together
 from tidelog.tools.cli.output import columns, failures, show_data, show_rows
 from tidelog.tools.cli.session import ClusterGroup, Session, pass_session
 
@@ -59,12 +59,16 @@ def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 kind_argument = click.argument("kind", type=click.Choice(TYPES), metavar="TYPE")
-default_option = click.option(
-    "--default", "is_default", is_flag=True, help="Of all brokers, clients, users or addresses."
-)
-client_option = click.option("--client", metavar="ID", help="Of this client of the user.")
-client_default_option = click.option(
-    "--client-default", is_flag=True, help="Of each client of the user that has none of its own."
+whose_options = together(
+    click.option(
+        "--default", "is_default", is_flag=True, help="Of all brokers, clients, users or addresses."
+    ),
+    click.option("--client", metavar="ID", help="Of this client of the user."),
+    click.option(
+        "--client-default",
+        is_flag=True,
+        help="Of each client of the user that has none of its own.",
+    ),
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 
@@ -101,9 +105,7 @@ def _resource(kind: str, name: str) -> ConfigResource:
 @command.command("get")
 @kind_argument
 @click.argument("words", nargs=-1, metavar="NAME [KEY]...", shell_complete=_complete_names)
-@default_option
-@client_option
-@client_default_option
+@whose_options
 @click.option("--all", "all_entries", is_flag=True, help="Defaults too.")
 @click.option("--docs", is_flag=True, help="What the settings mean.")
 @pass_session
@@ -180,9 +182,7 @@ def _row(entry: ConfigEntry, *, docs: bool) -> dict[str, object]:
 @command.command("set")
 @kind_argument
 @click.argument("words", nargs=-1, metavar="NAME KEY=VALUE...", shell_complete=_complete_names)
-@default_option
-@client_option
-@client_default_option
+@whose_options
 @dry_run_option
 @pass_session
 def set_command(
@@ -206,9 +206,7 @@ def set_command(
 @command.command("unset")
 @kind_argument
 @click.argument("words", nargs=-1, metavar="NAME KEY...", shell_complete=_complete_names)
-@default_option
-@client_option
-@client_default_option
+@whose_options
 @dry_run_option
 @pass_session
 def unset(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidelog.tools.cli.frame import CommandFailed
+from tidelog.tools.cli.server_options import CONSOLE_ADDRESS
 from tidelog.tools.cli.session import (
     BOOTSTRAP,
     ClusterCommand,
@@ -24,7 +25,6 @@ from tidelog.tools.cli.session import (
 if TYPE_CHECKING:
     from tidelog.tools.console.settings import ConsoleSettings, Listener
 
-DEFAULT_ADDRESS: Final = "http://127.0.0.1:8080"
 PASSWORD_CHARACTERS_MIN: Final = 8
 TIME_LIMITS: Final = (  # that --timeout sets
     "default.api.timeout.ms",
@@ -36,7 +36,7 @@ TIME_LIMITS: Final = (  # that --timeout sets
 @click.command("console", cls=ClusterCommand)
 @click.option(
     "--listen",
-    default=DEFAULT_ADDRESS,
+    default=CONSOLE_ADDRESS,
     metavar="URL",
     show_default=True,
     help="Where to serve the pages; port 0: any free one.",

@@ -12,26 +12,13 @@ from pathlib import Path
 import click
 
 from tidelog.tools.cli.frame import Command
+from tidelog.tools.cli.server_options import data_option, no_console_option, port_option
 
 
 @click.command("demo", cls=Command)
 @click.option("--once", is_flag=True, help="End after the check.")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    default=Path(".data"),
-    metavar="DIR",
-    show_default=True,
-    help="Everything goes here.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=9092,
-    metavar="PORT",
-    show_default=True,
-    help="Of the broker; 0: any free one.",
-)
+@data_option("Everything goes here.", ".data")
+@port_option("Of the broker; 0: any free one.", 9092)
 @click.option(
     "--orders",
     type=click.IntRange(min=1),
@@ -56,11 +43,7 @@ from tidelog.tools.cli.frame import Command
     show_default=True,
     help="How long its minutes take.",
 )
-@click.option(
-    "--no-console",
-    is_flag=True,
-    help="Serve no web console; there is one where the extra `console` is installed.",
-)
+@no_console_option
 def command(
     once: bool, data: Path, port: int, orders: int, minutes: int, tick: float, no_console: bool
 ) -> int:

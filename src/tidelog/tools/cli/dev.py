@@ -22,7 +22,13 @@ import click
 from tidelog.errors import StartupError
 from tidelog.stop_signals import StopRequest, interrupt_once
 from tidelog.tools.cli.frame import Command, KeyValue
-from tidelog.tools.cli.logging_setup import LEVELS
+from tidelog.tools.cli.server_options import (
+    console_write_option,
+    data_option,
+    log_level_option,
+    no_console_option,
+    port_option,
+)
 
 if TYPE_CHECKING:
     from tidelog.tools.child_server import ChildServer
@@ -46,22 +52,8 @@ POLL_S = 0.2
     show_default=True,
     help="How many brokers.",
 )
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    default=Path(".data/dev"),
-    metavar="DIR",
-    show_default=True,
-    help="Everything goes here.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=9092,
-    metavar="PORT",
-    show_default=True,
-    help="Of the first broker, the others follow; 0: any free ones.",
-)
+@data_option("Everything goes here.", ".data/dev")
+@port_option("Of the first broker, the others follow; 0: any free ones.", 9092)
 @click.option(
     "--zookeeper",
     default="",
@@ -75,13 +67,9 @@ POLL_S = 0.2
     metavar="KEY=VALUE",
     help="A key to set for all brokers; may be given often.",
 )
-@click.option(
-    "--no-console",
-    is_flag=True,
-    help="Serve no web console; there is one where the extra `console` is installed.",
-)
-@click.option("--console-write", is_flag=True, help="Pages of the console may change things.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+@no_console_option
+@console_write_option
+@log_level_option("warning")
 def command(
     action: str | None,
     broker: int | None,

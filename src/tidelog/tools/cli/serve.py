@@ -26,14 +26,21 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.tools.cli.frame import Command, KeyValue
-from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
+from tidelog.tools.cli.logging_setup import set_up_logging
+from tidelog.tools.cli.server_options import (
+    CONSOLE_ADDRESS,
+    console_write_option,
+    data_option,
+    log_format_option,
+    log_level_option,
+    port_option,
+)
 
 if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.tools.console_beside import ConsoleBeside
 
 POLL_S = 0.2
-CONSOLE = "http://127.0.0.1:8080"
 INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 
 
@@ -51,15 +58,8 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
     metavar="KEY=VALUE",
     help="A key to set over the file; may be given often.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    metavar="PORT",
-    help="Listen here on 127.0.0.1; 0: any free port.",
-)
-@click.option(
-    "--data", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data goes here."
-)
+@port_option("Listen here on 127.0.0.1; 0: any free port.")
+@data_option("The broker's data goes here.")
 @click.option(
     "--brokers",
     type=click.IntRange(min=1, max=64),
@@ -69,11 +69,11 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 @click.option(
     "--console",
     is_flag=False,
-    flag_value=CONSOLE,
+    flag_value=CONSOLE_ADDRESS,
     metavar="[URL]",
-    help=f"Serve the web console beside the broker, at {CONSOLE} or another address.",
+    help=f"Serve the web console beside the broker, at {CONSOLE_ADDRESS} or another address.",
 )
-@click.option("--console-write", is_flag=True, help="Pages of the console may change things.")
+@console_write_option
 @click.option(
     "--kafka-env",
     is_flag=True,
@@ -84,8 +84,8 @@ INITIAL_DELAY = "group.initial.rebalance.delay.ms"
     is_flag=True,
     help="Do not start if a key is unknown or set twice; without it, there is a warning.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
-@click.option("--log-format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
+@log_level_option("info")
+@log_format_option
 def command(
     config: Path | None,
     override: tuple[tuple[str, str], ...],

@@ -302,7 +302,7 @@ def _ends(
     admin: Admin, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, tuple[int | None, int | None]]:
     """First and last offset, where a leader says them."""
-    from tidelog.client.admin.offsets import EARLIEST, LATEST
+    from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 
     found = []
     for which in (EARLIEST, LATEST):
@@ -577,7 +577,7 @@ def _goals(
 @pass_session
 def offsets(session: Session, topics: tuple[str, ...], at: str | None, committed: bool) -> int:
     """Show the first and the last offset of partitions."""
-    from tidelog.client.admin.offsets import LATEST
+    from tidelog.protocol.listed_timestamps import LATEST
 
     place = _place(at) if at is not None else None
     with session.admin() as admin:

@@ -21,7 +21,13 @@ import click
 from tidelog.errors import StartupError
 from tidelog.stop_signals import interrupt_once
 from tidelog.tools.cli.frame import Command, Parsed
-from tidelog.tools.cli.logging_setup import FORMATS, LEVELS, set_up_logging
+from tidelog.tools.cli.logging_setup import set_up_logging
+from tidelog.tools.cli.server_options import (
+    data_option,
+    log_format_option,
+    log_level_option,
+    port_option,
+)
 
 if TYPE_CHECKING:
     from tidelog.tools.zookeeper_server import Member, ServerSettings
@@ -47,22 +53,8 @@ def member(text: str) -> Member:
 
 
 @click.command("zookeeper", cls=Command)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=2181,
-    metavar="PORT",
-    show_default=True,
-    help="For clients; 0: any free one.",
-)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    default=Path(".data/zookeeper"),
-    metavar="DIR",
-    show_default=True,
-    help="Everything goes here.",
-)
+@port_option("For clients; 0: any free one.", 2181)
+@data_option("Everything goes here.", ".data/zookeeper")
 @click.option("--host", default=HOST, metavar="HOST", show_default=True, help="To listen on.")
 @click.option("--java", is_flag=True, help="Run Apache ZooKeeper, from pyspark's jars.")
 @click.option(
@@ -75,8 +67,8 @@ def member(text: str) -> Member:
     metavar="N=PEER_PORT:ELECTION_PORT",
     help="With Java: a member of the ensemble on this machine; once for each.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
-@click.option("--log-format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
+@log_level_option("warning")
+@log_format_option
 def command(
     port: int,
     data: Path,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -20,10 +20,10 @@ from starlette.requests import Request
 
 from tidelog.acls import AclOperation
 from tidelog.client.admin.brokers import ClusterDescription, LogDirDescription
-from tidelog.client.admin.offsets import LATEST
 from tidelog.client.admin.topics import TopicDescription
 from tidelog.client.errors import ClientError
 from tidelog.clock import SystemClock
+from tidelog.protocol.listed_timestamps import LATEST
 from tidelog.supervisor import keep_going
 from tidelog.tools.cluster_view import BrokerMetrics, metrics_or_none
 from tidelog.tools.console.clients import Clients, clients_of
@@ -129,7 +129,7 @@ class ClusterWatch:
         self.rates = Rates()
         self.latest: Look | None = None
         self.problem = ""
-        self.serial = 0  # of the last look, also of one that failed
+        self._serial = 0  # of the last look, also of one that failed
         self._watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._looked = asyncio.Condition()
@@ -246,25 +246,36 @@ class ClusterWatch:
 
     # Looking while somebody watches
 
-    def begin(self) -> None:
+    async def looks(self) -> AsyncGenerator[str, None]:
+        """After every look from now on: why it failed, or "". It looks until this is closed."""
+        self._begin()
+        try:
+            serial = self._serial
+            while True:
+                serial = await self._later_than(serial)
+                yield self.problem
+        finally:
+            await self._end()
+
+    def _begin(self) -> None:
         self._watchers += 1
         if self._task is None:
             self._task = asyncio.ensure_future(
                 keep_going("looking at the cluster", self._run, asyncio.get_running_loop())
             )
 
-    async def end(self) -> None:
+    async def _end(self) -> None:
         self._watchers -= 1
         if self._watchers == 0 and self._task is not None:
             task, self._task = self._task, None
             task.cancel()
             await asyncio.wait([task])
 
-    async def next(self, serial: int) -> int:
-        """Waits for a later look than that one; the number of the last."""
+    async def _later_than(self, serial: int) -> int:
+        """The number of the last look, once there is a later one than that."""
         async with self._looked:
-            await self._looked.wait_for(lambda: self.serial > serial)
-        return self.serial
+            await self._looked.wait_for(lambda: self._serial > serial)
+        return self._serial
 
     async def _run(self) -> None:
         while True:
@@ -274,7 +285,7 @@ class ClusterWatch:
             except ClientError as error:
                 self.problem = str(error)
             async with self._looked:
-                self.serial += 1
+                self._serial += 1
                 self._looked.notify_all()
             took_s = self._clients.clock() - began_s
             await asyncio.sleep(max(LOOK_S - took_s, took_s * (1 / LOAD_MAX - 1), 0.0))

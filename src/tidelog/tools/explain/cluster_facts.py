@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.client.admin.configs import ConfigResource, ConfigResourceType
-from tidelog.client.admin.offsets import EARLIEST, LATEST
 from tidelog.client.admin.transactions import NO_TIMESTAMP, NO_TXN_OFFSET
 from tidelog.client.errors import BrokerRefused, ClientError
 from tidelog.errors import ErrorCode
+from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 from tidelog.tools.explain.event_sources import SETTING, listener_url
 from tidelog.tools.explain.fetched_batch import PartitionReading
 from tidelog.tools.explain.group import GroupFacts, Member, Progress

@@ -250,7 +250,7 @@ def _is_worth_printing(group: GroupDescription, rows: int) -> bool:
 
 
 def _print_offsets(admin: Admin, group: GroupDescription) -> None:
-    from tidelog.client.admin.offsets import LATEST
+    from tidelog.protocol.listed_timestamps import LATEST
 
     committed = {
         each: row.offset

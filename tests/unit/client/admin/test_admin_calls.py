@@ -11,7 +11,6 @@ from tests.support.scripted_broker import HangUp, NoAnswer, ScriptedCluster, run
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.configs import AlterConfig, ConfigResource, ConfigResourceType
 from tidelog.client.admin.credentials import ScramUpsertion
-from tidelog.client.admin.offsets import LATEST, MAX_TIMESTAMP
 from tidelog.client.admin.partitions import ElectionType
 from tidelog.client.admin.topics import NewTopic
 from tidelog.client.errors import (
@@ -24,6 +23,7 @@ from tidelog.client.errors import (
 )
 from tidelog.errors import ErrorCode
 from tidelog.protocol.api_keys import VERSIONS, ApiKey
+from tidelog.protocol.listed_timestamps import LATEST, MAX_TIMESTAMP
 from tidelog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,

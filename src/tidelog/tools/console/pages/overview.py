@@ -7,6 +7,7 @@ live parts, so the first answer waits for none of them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -63,13 +64,10 @@ async def live(request: Request) -> Response:
 
 
 async def _events(request: Request, watch: ClusterWatch) -> AsyncGenerator[Event, None]:
-    watch.begin()
-    try:
-        serial = watch.serial
-        while True:
-            serial = await watch.next(serial)
-            if watch.problem:
-                yield "problem", watch.problem
+    async with aclosing(watch.looks()) as looks:
+        async for trouble in looks:
+            if trouble:
+                yield "problem", trouble
                 continue
             disks = disks_of(await _disks_or_none(watch))
             figures = await _figures(watch)
@@ -81,8 +79,6 @@ async def _events(request: Request, watch: ClusterWatch) -> AsyncGenerator[Event
                 "disks": part(request, "overview/disks.html", disks=disks),
             }
             yield parts_event(parts)
-    finally:
-        await watch.end()
 
 
 async def _disks_or_none(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -15,9 +16,9 @@ from starlette.routing import BaseRoute, Route
 
 from tidelog.client.admin.brokers import LogDirDescription
 from tidelog.client.admin.configs import ConfigResource, ConfigResourceType
-from tidelog.client.admin.offsets import EARLIEST, LATEST
 from tidelog.client.admin.topics import LEFT_TO_BROKER, TO_END, NewTopic, TopicDescription
 from tidelog.client.errors import ClientError
+from tidelog.protocol.listed_timestamps import EARLIEST, LATEST
 from tidelog.tools.console.clients import clients_of
 from tidelog.tools.console.cluster_watch import ClusterWatch, sizes_by_topic, watch_of
 from tidelog.tools.console.config_entries import (
@@ -124,18 +125,13 @@ async def live_list(request: Request) -> Response:
 
 
 async def _list_events(request: Request, watch: ClusterWatch) -> AsyncGenerator[Event, None]:
-    watch.begin()
-    try:
-        serial = watch.serial
-        while True:
-            serial = await watch.next(serial)
-            if watch.problem:
-                yield "problem", watch.problem
+    async with aclosing(watch.looks()) as looks:
+        async for trouble in looks:
+            if trouble:
+                yield "problem", trouble
                 continue
             listing = await _listing(request, watch)
             yield parts_event({"rows": part(request, "topics/rows.html", listing=listing)})
-    finally:
-        await watch.end()
 
 
 async def _listing(request: Request, watch: ClusterWatch) -> Listing:
@@ -212,17 +208,11 @@ async def live_one(request: Request) -> Response:
 
 
 async def _one_events(request: Request) -> AsyncGenerator[Event, None]:
-    watch = watch_of(request)
-    watch.begin()
-    try:
-        serial = watch.serial
-        while True:
-            serial = await watch.next(serial)
+    async with aclosing(watch_of(request).looks()) as looks:
+        async for _ in looks:  # the topic is asked for all the same, and may tell why itself
             topic = await _topic(request)
             context = await _partitions(request, topic)
             yield parts_event({"partitions": part(request, "topics/partitions.html", **context)})
-    finally:
-        await watch.end()
 
 
 async def _topic(request: Request) -> TopicDescription:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.dispatch import ClosableConnection, Dispatch, RecordedRequest
 from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.metadata import in_loop
-from tidelog.broker import authentication
+from tidelog.broker.security import authentication
 from tidelog.config.sasl import SaslListener
 from tidelog.network.session import ANONYMOUS, Principal
 from tidelog.protocol.api_keys import ApiKey

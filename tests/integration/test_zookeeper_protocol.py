@@ -23,10 +23,9 @@ from kazoo.exceptions import (
     NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
-    UnimplementedError,
 )
 from kazoo.protocol.states import EventType, WatchedEvent
-from kazoo.security import ACL, Id, make_digest_acl
+from kazoo.security import ACL, Id
 
 from tests.support.embedded_zookeeper import EmbeddedZooKeeperProcess
 from tests.support.eventually import eventually
@@ -84,22 +83,11 @@ class TestNodes:
             (NotEmptyError, lambda: client.delete("/a")),
             (NoChildrenForEphemeralsError, lambda: client.create("/e/child")),
             (BadArgumentsError, lambda: client.create("/a\x01")),
-            (InvalidACLError, lambda: client.create("/x", acl=[ACL(99, Id("world", "anyone"))])),
             (InvalidACLError, lambda: client.create("/x", acl=[ACL(31, Id("no", "such"))])),
         ):
             with pytest.raises(error):
                 call()
         assert client.exists("/x") is None
-
-    def test_an_access_list_that_would_not_be_kept_is_not_taken(self, client: KazooClient) -> None:
-        with pytest.raises(UnimplementedError):
-            client.create("/secret", acl=[make_digest_acl("me", "word", all=True)])
-        assert client.exists("/secret") is None
-        client.create("/open")
-        with pytest.raises(UnimplementedError):
-            client.set_acls("/open", [ACL(1, Id("world", "anyone"))])
-        acls, _ = client.get_acls("/open")
-        assert acls == [ACL(31, Id("world", "anyone"))]
 
     def test_a_transaction_says_what_became_of_each_operation(self, client: KazooClient) -> None:
         client.create("/a")

@@ -22,11 +22,12 @@ earlier run has seen zxids that were in no record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from tidelog.clock import Clock, SystemClock
+from tidelog.controller.access_lists import Identity
 from tidelog.controller.journal import Journal, encode_start, encode_transaction
 from tidelog.controller.metadata_store import (
     Operation,
@@ -38,14 +39,14 @@ from tidelog.controller.metadata_store import (
     Watcher,
 )
 from tidelog.controller.node_tree import NodeTree, Transaction
-from tidelog.controller.outstanding_changes import OutstandingChanges, SessionOperation
+from tidelog.controller.outstanding_changes import OutstandingChanges, ServerOperation
 from tidelog.slices import Slices
 from tidelog.supervisor import attempted
 
 JOURNAL_BYTES_MAX: Final = 1024 * 1024
 SMALL_TRANSACTION: Final = 200  # operations that are staged and applied in one turn of the loop
 
-Operations = Sequence[Operation | SessionOperation]
+Operations = Sequence[Operation | ServerOperation]
 Result = list[Outcome] | StoreError
 
 
@@ -174,21 +175,26 @@ class NodeDatabase:
         return await answer
 
     def submit(
-        self, operations: Operations, session_id: int, done: Callable[[Result], None]
+        self,
+        operations: Operations,
+        session_id: int,
+        done: Callable[[Result], None],
+        identities: Collection[Identity] | None = None,
     ) -> None:
         """`done` is called, on the loop, once the write is durable and applied or has failed: for
-        all writes in the order in which they were submitted. It must not raise.
+        all writes in the order in which they were submitted. It must not raise. Access lists are
+        looked at for the identities, which must not change; without them the write may do anything.
         """
         if self._staging or len(operations) > SMALL_TRANSACTION:
             staging = asyncio.get_running_loop().create_task(
-                self._submit_in_slices(operations, session_id, done)
+                self._submit_in_slices(operations, session_id, done, identities)
             )
             self._staging.add(staging)
             staging.add_done_callback(self._staging.discard)
             return
         try:
             transaction, outcomes = self._outstanding.stage(
-                operations, session_id, self._clock.time_ms()
+                operations, session_id, self._clock.time_ms(), identities
             )
         except StoreError as error:
             self._refuse(error, done)
@@ -196,21 +202,30 @@ class NodeDatabase:
         self._enqueue(_Waiting(transaction, outcomes, done))
 
     async def _submit_in_slices(
-        self, operations: Operations, session_id: int, done: Callable[[Result], None]
+        self,
+        operations: Operations,
+        session_id: int,
+        done: Callable[[Result], None],
+        identities: Collection[Identity] | None,
     ) -> None:
         async with self._stager:  # writes are judged in the order in which they were asked for
             try:
-                transaction, outcomes = await self._stage_in_slices(operations, session_id)
+                transaction, outcomes = await self._stage_in_slices(
+                    operations, session_id, identities
+                )
             except StoreError as error:
                 self._refuse(error, done)
                 return
             self._enqueue(_Waiting(transaction, outcomes, done))
 
     async def _stage_in_slices(
-        self, operations: Operations, session_id: int
+        self,
+        operations: Operations,
+        session_id: int,
+        identities: Collection[Identity] | None,
     ) -> tuple[Transaction, list[Outcome]]:
         losses = self._outstanding.losses
-        multi = self._outstanding.begin(session_id)
+        multi = self._outstanding.begin(session_id, identities)
         for operation in operations:
             await self._slices.breathe()
             multi.perform(operation)

@@ -4,8 +4,10 @@ A write is answered when it is on disk. A read is answered from the tree at once
 the tree shows is on disk. `sync` waits for the writes under way, of all sessions. An unknown type
 gets UNIMPLEMENTED, a body that cannot be read MARSHALLING_ERROR, and the connection stays.
 
-Differs from ZooKeeper: no access lists but the open one (`wire.py`), no quotas, no reconfiguration,
-no SASL. `addauth` takes the scheme digest, which is then told by `whoAmI` and otherwise unused.
+Reads need the permission READ of the node, but for `getACL`, which is content with ADMIN, and for
+requests about watches and `getEphemerals`, which need none. Writes: `outstanding_changes.py`.
+
+Differs from ZooKeeper: no quotas, no reconfiguration, no SASL, no superuser.
 """
 
 from __future__ import annotations
@@ -15,20 +17,23 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.controller.metadata_store import (
-    Check,
-    Create,
-    Delete,
-    EventType,
-    Operation,
-    StoreError,
+from tidelog.controller.access_lists import (
+    OPEN,
+    AccessList,
+    NoAuth,
+    Permission,
+    digest_identity,
+    encode_access_list,
+    permits,
+    without_digests,
 )
+from tidelog.controller.metadata_store import Check, Create, Delete, EventType, StoreError
 from tidelog.controller.node_database import Result
 from tidelog.controller.node_tree import Node
+from tidelog.controller.outstanding_changes import CreateGuarded
 from tidelog.controller.zookeeper.jute import (
     INT,
     MULTI_HEADER,
-    OPEN_TO_ALL,
     Code,
     Malformed,
     Reader,
@@ -41,7 +46,7 @@ from tidelog.zookeeper.wire import (
     END_OF_RESULTS,
     OpCode,
     Refusal,
-    decode_access_list,
+    Write,
     decode_multi,
     decode_operation,
     encode_data,
@@ -50,7 +55,6 @@ from tidelog.zookeeper.wire import (
     encode_refused_multi,
     encode_refused_result,
     encode_results,
-    require_open,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +93,6 @@ class RequestProcessor:
             OpCode.EXISTS: self._exists,
             OpCode.GET_DATA: self._get_data,
             OpCode.GET_ACL: self._get_acl,
-            OpCode.SET_ACL: self._set_acl,
             OpCode.GET_CHILDREN: self._get_children,
             OpCode.GET_CHILDREN2: self._get_children2,
             OpCode.GET_ALL_CHILDREN_NUMBER: self._get_all_children_number,
@@ -114,6 +117,7 @@ class RequestProcessor:
             OpCode.CREATE_TTL,
             OpCode.DELETE,
             OpCode.SET_DATA,
+            OpCode.SET_ACL,
         ):
             self._handlers[type] = self._writing(type)
 
@@ -140,7 +144,7 @@ class RequestProcessor:
 
     def _writing(self, type: int) -> Handler:
         def write(connection: ServerConnection, xid: int, reader: Reader) -> None:
-            operation = decode_operation(type, reader)
+            operation = decode_operation(type, reader, connection.identities)
             _require_allowed(operation)
 
             def answer(result: Result) -> Answer:
@@ -152,13 +156,13 @@ class RequestProcessor:
 
         return write
 
-    def _encode_outcome(self, type: int, operation: Operation, outcome: str | int | None) -> bytes:
+    def _encode_outcome(self, type: int, operation: Write, outcome: str | int | None) -> bytes:
         path = outcome if isinstance(outcome, str) else operation.path
         node = self._tree.nodes.get(path)
         return encode_outcome(type, operation, outcome, node.stat() if node else None)
 
     def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        types, operations, refused = decode_multi(reader)
+        types, operations, refused = decode_multi(reader, connection.identities)
         for index, operation in enumerate(operations):
             try:
                 _require_allowed(operation)
@@ -197,7 +201,7 @@ class RequestProcessor:
         self,
         connection: ServerConnection,
         xid: int,
-        operations: list[Operation],
+        operations: list[Write],
         answer: Callable[[Result], Answer],
     ) -> None:
         session = connection.session
@@ -211,21 +215,15 @@ class RequestProcessor:
             session.write_is_done()
             self._server.wants_turn(connection)
 
-        self._server.database.submit(operations, session.id, done)
-
-    def _set_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        """The only access list that it takes is the one that the node has."""
-        path, entries, version = reader.text(), decode_access_list(reader), reader.integer()
-        require_open(entries)
-        node = self._node(path)
-        if version not in (-1, 0):
-            raise Refusal(Code.BAD_VERSION)
-        connection.answer(xid, Code.OK, encode_stat(node.stat()))
+        self._server.database.submit(operations, session.id, done, connection.identities)
 
     # Reads
 
-    def _node(self, path: str) -> Node:
-        return self._tree.node(path)
+    def _node(self, connection: ServerConnection, path: str, needed: int = Permission.READ) -> Node:
+        node = self._tree.node(path)
+        if node.access is not None and not permits(node.access, needed, connection.identities):
+            raise NoAuth(path)
+        return node
 
     def _watch(self, connection: ServerConnection, kind: WatchKind, path: str) -> None:
         if len(connection.watches) >= WATCHES_MAX:
@@ -234,20 +232,27 @@ class RequestProcessor:
 
     def _exists(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, is_watched = reader.text(), reader.boolean()
+        node = self._node(connection, path) if path in self._tree.nodes else None
         if is_watched:
             self._watch(connection, WatchKind.DATA, path)
-        connection.answer(xid, Code.OK, encode_stat(self._node(path).stat()))
+        if node is None:
+            raise Refusal(Code.NO_NODE)
+        connection.answer(xid, Code.OK, encode_stat(node.stat()))
 
     def _get_data(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, is_watched = reader.text(), reader.boolean()
-        node = self._node(path)
+        node = self._node(connection, path)
         if is_watched:
             self._watch(connection, WatchKind.DATA, path)
         connection.answer(xid, Code.OK, encode_data(node.data) + encode_stat(node.stat()))
 
     def _get_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        node = self._node(reader.text())
-        connection.answer(xid, Code.OK, OPEN_TO_ALL + encode_stat(node.stat()))
+        """Who may not change the list does not see the digests in it."""
+        node = self._node(connection, reader.text(), Permission.READ | Permission.ADMIN)
+        access: AccessList = OPEN if node.access is None else node.access
+        if not permits(access, Permission.ADMIN, connection.identities):
+            access = without_digests(access)
+        connection.answer(xid, Code.OK, encode_access_list(access) + encode_stat(node.stat()))
 
     def _get_children(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         self._list_children(connection, xid, reader, with_stat=False)
@@ -259,7 +264,7 @@ class RequestProcessor:
         self, connection: ServerConnection, xid: int, reader: Reader, *, with_stat: bool
     ) -> None:
         path, is_watched = reader.text(), reader.boolean()
-        node = self._node(path)
+        node = self._node(connection, path)
         if is_watched:
             self._watch(connection, WatchKind.CHILD, path)
         stat = encode_stat(node.stat()) if with_stat else b""
@@ -290,7 +295,7 @@ class RequestProcessor:
         the tree may change meanwhile.
         """
         path = reader.text()
-        self._node(path)
+        self._node(connection, path)
         connection.is_answering_later = True
         self._server.count_below(path, lambda count: self._counted(connection, xid, count))
 
@@ -322,13 +327,15 @@ class RequestProcessor:
         connection.answer(
             xid,
             Code.OK,
-            b"".join(self._encode_read(type, path) for type, path in results) + END_OF_RESULTS,
+            b"".join(self._encode_read(connection, type, path) for type, path in results)
+            + END_OF_RESULTS,
         )
 
-    def _encode_read(self, type: int, path: str) -> bytes:
-        node = self._tree.nodes.get(path)
-        if node is None:
-            return encode_refused_result(Code.NO_NODE)
+    def _encode_read(self, connection: ServerConnection, type: int, path: str) -> bytes:
+        try:
+            node = self._node(connection, path)
+        except StoreError as error:
+            return encode_refused_result(code_of(error))
         if type == OpCode.GET_DATA:
             body = encode_data(node.data) + encode_stat(node.stat())
         else:
@@ -423,22 +430,30 @@ class RequestProcessor:
         self._server.close_session(connection.session, closed)
 
     def _auth(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        """What is proven holds for this connection."""
         reader.integer()
-        scheme, secret = reader.text(), reader.buffer() or b""
-        if scheme != "digest" or b":" not in secret:
+        scheme, secret = reader.text(), reader.buffer()
+        if scheme == "digest" and secret is not None:
+            identity = digest_identity(secret)
+        elif scheme == "ip":
+            identity = connection.address
+        else:
             connection.answer(xid, Code.AUTH_FAILED)
             connection.close()
             return
-        identity = ("digest", secret.partition(b":")[0].decode(errors="replace"))
-        if identity not in connection.identities:
-            if len(connection.identities) >= IDENTITIES_MAX:
+        identities = connection.identities
+        if identity not in identities:
+            if len(identities) >= IDENTITIES_MAX:
                 raise Refusal(Code.THROTTLED_OP)
-            connection.identities.append(identity)
+            connection.identities = {**identities, identity: None}
         connection.answer(xid, Code.OK)
 
     def _who_am_i(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        identities = connection.identities
-        rows = [encode_text(scheme) + encode_text(name) for scheme, name in identities]
+        rows = [
+            encode_text(scheme)
+            + encode_text(name.partition(":")[0] if scheme == "digest" else name)
+            for scheme, name in connection.identities
+        ]
         connection.answer(xid, Code.OK, INT.pack(len(rows)) + b"".join(rows))
 
 
@@ -450,9 +465,9 @@ def _watches_named(reader: Reader) -> tuple[str, tuple[WatchKind, ...]]:
     return path, kinds
 
 
-def _require_allowed(operation: Operation) -> None:
+def _require_allowed(operation: Write) -> None:
     """What the store does not know of."""
     if isinstance(operation, Delete) and operation.path in RESERVED:
         raise Refusal(Code.BAD_ARGUMENTS)
-    if isinstance(operation, Create) and UNPRINTABLE.search(operation.path):
+    if isinstance(operation, Create | CreateGuarded) and UNPRINTABLE.search(operation.path):
         raise Refusal(Code.BAD_ARGUMENTS)

@@ -57,7 +57,7 @@ class EmbeddedZooKeeper:
         self._clock = clock or SystemClock()
         directory.mkdir(parents=True, exist_ok=True)
         self.database = NodeDatabase.open(directory, clock=self._clock, keeps_sessions=True)
-        self.watches = WatchManager()
+        self.watches = WatchManager(self.database.tree)
         self.database.fired = self.watches.applied
         self.tracker = SessionTracker(self._clock)
         self.requests = RequestProcessor(self)

@@ -23,6 +23,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
+from tidelog.controller.access_lists import AccessList, Identity, Permission, permits
 from tidelog.controller.metadata_store import EventType
 from tidelog.controller.zookeeper.jute import (
     HANDSHAKE_BYTES_MAX,
@@ -63,6 +64,7 @@ PIPELINED: Final = frozenset(
         OpCode.CREATE_TTL,
         OpCode.DELETE,
         OpCode.SET_DATA,
+        OpCode.SET_ACL,
         OpCode.MULTI,
         OpCode.SYNC,
     }
@@ -86,7 +88,8 @@ class ServerConnection(asyncio.Protocol):
         self.is_answering_later = False
         self.writes_unanswered = 0
         self.watches: set[tuple[WatchKind, str]] = set()
-        self.identities: list[tuple[str, str]] = []  # scheme and name, as whoAmI tells them
+        # Replaced when it grows, because a write under way looks at it.
+        self.identities: dict[Identity, None] = {}
         self.peer = ("", 0)
         self.received_count = 0
         self.sent_count = 0
@@ -103,7 +106,7 @@ class ServerConnection(asyncio.Protocol):
             return
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self.peer = (host, port)
-        self.identities.append(("ip", host))
+        self.identities = {self.address: None}
         self._server.loop.call_later(GREETING_TIMEOUT_S, self._give_up_greeting)
 
     def data_received(self, data: bytes) -> None:
@@ -133,6 +136,10 @@ class ServerConnection(asyncio.Protocol):
         self._is_clogged = False
         self._read_on()
         self._server.wants_turn(self)
+
+    @property
+    def address(self) -> Identity:
+        return Identity("ip", self.peer[0])
 
     # The greeting
 
@@ -223,6 +230,9 @@ class ServerConnection(asyncio.Protocol):
             held, self._held_events = self._held_events, []
             for frame in held:
                 self.send(frame)
+
+    def may_read(self, access: AccessList) -> bool:
+        return permits(access, Permission.READ, self.identities)
 
     def send_event(self, type: EventType, path: str) -> None:
         frame = event_frame(type, path)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from tidelog.controller.access_lists import OPEN, NoAuth, encode_access_list
 from tidelog.controller.metadata_store import (
     BadArguments,
     BadVersion,
@@ -74,7 +75,6 @@ MULTI_HEADER: Final = struct.Struct(">i?i")  # type, whether it is the last, err
 # czxid mzxid ctime mtime version cversion aversion ephemeralOwner dataLength numChildren pzxid
 STAT: Final = struct.Struct(">qqqqiiiqiiq")
 _NULL: Final = INT.pack(-1)
-ALL_PERMISSIONS: Final = 31
 
 
 class Code(IntEnum):
@@ -88,6 +88,7 @@ class Code(IntEnum):
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
+    NO_AUTH = -102
     BAD_VERSION = -103
     NO_CHILDREN_FOR_EPHEMERALS = -108
     NODE_EXISTS = -110
@@ -124,6 +125,8 @@ class Malformed(Exception):
 
 def code_of(error: StoreError) -> Code:
     """What a server answers for it; the write of one that is not in the table has not happened."""
+    if isinstance(error, NoAuth):
+        return Code.NO_AUTH
     return next((Code(c) for c, kind in _ERRORS.items() if type(error) is kind), Code.SYSTEM_ERROR)
 
 
@@ -188,10 +191,13 @@ class Reader:
         return [self.text() for _ in range(count)]
 
     def stat(self) -> Stat:
-        czxid, mzxid, ctime, mtime, version, cversion, _, owner, length, children, pzxid = (
+        czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, children, pzxid = (
             self.fields(STAT)
         )
-        return Stat(czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children)
+        return Stat(
+            *(czxid, mzxid, pzxid, ctime, mtime),
+            *(version, cversion, owner, length, children, aversion),
+        )
 
 
 def encode_buffer(data: bytes | None) -> bytes:
@@ -207,16 +213,13 @@ def encode_texts(texts: Sequence[str]) -> bytes:
 
 
 def encode_stat(stat: Stat) -> bytes:
-    """Access lists never change here: the aversion is 0."""
-    czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children = stat
+    czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children, aversion = stat
     return STAT.pack(
-        czxid, mzxid, ctime, mtime, version, cversion, 0, owner, length, children, pzxid
+        czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, children, pzxid
     )
 
 
-OPEN_TO_ALL: Final = (
-    INT.pack(1) + INT.pack(ALL_PERMISSIONS) + encode_text("world") + encode_text("anyone")
-)
+OPEN_TO_ALL: Final = encode_access_list(OPEN)
 
 
 # Requests

@@ -95,8 +95,8 @@ def command(
     _require_not_of(JAVA, data)
     if host not in LOOPBACK:
         print(
-            f"tidelog: WARNING: {host} is not a loopback address, and this server does not ask who "
-            "its clients are: whoever can reach it can change everything.",
+            f"tidelog: WARNING: {host} is not a loopback address: whoever can reach this server "
+            "can change all nodes that have no access list, and passwords travel in plain text.",
             file=sys.stderr,
             flush=True,
         )

@@ -439,10 +439,11 @@ class Wire:
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=90)
         self.events: list[tuple[int, str]] = []
+        self.zxid = 0  # of the last answer
         body = struct.pack(">iqiqi", 0, 0, timeout_ms, session_id, 16) + password
         body += b"" if is_old else b"\0"
         self.socket.sendall(struct.pack(">i", len(body)) + body)
-        greeting = self._frame()
+        greeting = self.frame()
         self.greeting_bytes = len(greeting)
         _, self.timeout_ms, self.session_id, _ = struct.unpack_from(">iiqi", greeting)
         self.password = greeting[20:36]
@@ -455,9 +456,10 @@ class Wire:
         """The code and the body of the answer."""
         self.send(1, type, body)
         while True:
-            frame = self._frame()
-            xid, _, code = struct.unpack_from(">iqi", frame)
+            frame = self.frame()
+            xid, zxid, code = struct.unpack_from(">iqi", frame)
             if xid != -1:
+                self.zxid = zxid
                 return code, frame[16:]
             event, _, length = struct.unpack_from(">iii", frame, 16)
             self.events.append((event, frame[28 : 28 + length].decode()))
@@ -506,14 +508,14 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    def _frame(self) -> bytes:
+    def frame(self) -> bytes:
         (length,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(length)
 
     def _exactly(self, count: int) -> bytes:
-        received = b""
+        received = bytearray()
         while len(received) < count:
             piece = self.socket.recv(count - len(received))
             assert piece, "the server has closed the connection"
             received += piece
-        return received
+        return bytes(received)

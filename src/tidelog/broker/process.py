@@ -124,7 +124,7 @@ async def _serve_until(
     if not warn_ms:
         await stop.wait()
         return
-    from tidelog.broker.loop_monitor import LoopMonitor
+    from tidelog.loop_monitor import LoopMonitor
 
     monitor = LoopMonitor(loop, warn_ms)
     monitor.start()

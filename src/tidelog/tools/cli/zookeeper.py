@@ -75,6 +75,13 @@ def member(text: str) -> Member:
     metavar="N=PEER_PORT:ELECTION_PORT",
     help="With Java: a member of the ensemble on this machine; once for each.",
 )
+@click.option(
+    "--loop-stall-warn-ms",
+    type=click.IntRange(0),
+    default=0,
+    envvar="TIDELOG_LOOP_STALL_WARN_MS",
+    hidden=True,  # as the broker's key of that name is internal
+)
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
 def command(
@@ -84,6 +91,7 @@ def command(
     java: bool,
     myid: int | None,
     server: tuple[Member, ...],
+    loop_stall_warn_ms: int,
     log_level: str,
     log_format: str,
 ) -> int:
@@ -103,7 +111,7 @@ def command(
     set_up_logging(log_format, log_level)
     from tidelog.zookeeper.process import run
 
-    return run(data, host, port)
+    return run(data, host, port, loop_stall_warn_ms)
 
 
 def _run_java(settings: ServerSettings) -> int:

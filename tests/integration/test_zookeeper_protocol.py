@@ -437,7 +437,7 @@ class Wire:
         password: bytes = bytes(16),
         is_old: bool = False,
     ) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=90)
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=240)
         self.events: list[tuple[int, str]] = []
         self.zxid = 0  # of the last answer
         body = struct.pack(">iqiqi", 0, 0, timeout_ms, session_id, 16) + password

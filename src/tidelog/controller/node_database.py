@@ -14,6 +14,9 @@ tries again.
 
 The journal is folded into a snapshot when it exceeds 1 MiB and twice the last snapshot.
 
+A large transaction is applied in slices where readers wait meanwhile (`readers_wait`): they ask for
+`is_applying` and wait for `settled`. Elsewhere it is applied in one turn of the loop.
+
 zxids are ZooKeeper's: the number of the run in the upper 32 bits, a counter in the lower. Where
 sessions are kept, each run begins with a record of its own, because whoever comes back from an
 earlier run has seen zxids that were in no record.
@@ -22,7 +25,7 @@ earlier run has seen zxids that were in no record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +51,8 @@ SMALL_TRANSACTION: Final = 200  # operations that are staged and applied in one 
 
 Operations = Sequence[Operation | ServerOperation]
 Result = list[Outcome] | StoreError
+# What it gives, if it is not None, is awaited before the next transaction is applied.
+Done = Callable[[Result], Awaitable[None] | None]
 
 
 def _nothing_fired(transaction: Transaction) -> Sequence[tuple[Watcher, WatchedEvent]]:
@@ -65,7 +70,7 @@ class _Waiting:
         self,
         transaction: Transaction | None,
         result: Result,
-        done: Callable[[Result], None],
+        done: Done,
     ) -> None:
         self.transaction = transaction
         self.result = result
@@ -82,6 +87,10 @@ class NodeDatabase:
         # Asked with each transaction that has just been applied, before anything else can read it.
         # The watchers that it gives are called in the next turn, before the writer goes on.
         self.fired: Callable[[Transaction], Sequence[tuple[Watcher, WatchedEvent]]] = _nothing_fired
+        self.readers_wait = False
+        self.is_applying = False
+        self.settled = asyncio.Event()
+        self.settled.set()
         self._journal = journal
         self._clock = clock
         self._journal_bytes_max = journal_bytes_max
@@ -178,11 +187,12 @@ class NodeDatabase:
         self,
         operations: Operations,
         session_id: int,
-        done: Callable[[Result], None],
+        done: Done,
         identities: Collection[Identity] | None = None,
     ) -> None:
         """`done` is called, on the loop, once the write is durable and applied or has failed: for
-        all writes in the order in which they were submitted. It must not raise. Access lists are
+        all writes in the order in which they were submitted. It must not raise, and gives nothing
+        be awaited for a write that has failed. Access lists are
         looked at for the identities, which must not change; without them the write may do anything.
         """
         if self._staging or len(operations) > SMALL_TRANSACTION:
@@ -205,7 +215,7 @@ class NodeDatabase:
         self,
         operations: Operations,
         session_id: int,
-        done: Callable[[Result], None],
+        done: Done,
         identities: Collection[Identity] | None,
     ) -> None:
         async with self._stager:  # writes are judged in the order in which they were asked for
@@ -235,7 +245,7 @@ class NodeDatabase:
             raise StoreUnavailable("/")
         return self._outstanding.accept(multi, self._clock.time_ms()), multi.outcomes
 
-    def _refuse(self, error: StoreError, done: Callable[[Result], None]) -> None:
+    def _refuse(self, error: StoreError, done: Done) -> None:
         if self._worker is None:
             done(error)
         else:
@@ -296,13 +306,37 @@ class NodeDatabase:
         for waiting in self._in_hand:
             if len(self._in_hand) > 1:
                 await self._slices.breathe()
-            if waiting.transaction is not None:
-                self.tree.apply(waiting.transaction)
-                for watcher, event in self.fired(waiting.transaction):
-                    loop.call_soon(watcher, event)
-                await self._forget_expected(waiting.transaction)
-            waiting.done(waiting.result)
+            transaction = waiting.transaction
+            if transaction is not None:
+                if self.readers_wait and len(transaction.changes) > SMALL_TRANSACTION:
+                    await self._apply_in_slices(transaction)
+                else:
+                    self.tree.apply(transaction)
+                    for watcher, event in self.fired(transaction):
+                        loop.call_soon(watcher, event)
+                await self._forget_expected(transaction)
+            more = waiting.done(waiting.result)
+            if more is not None:
+                await more
         self._in_hand = []
+
+    async def _apply_in_slices(self, transaction: Transaction) -> None:
+        changes = transaction.changes
+        pieces = [
+            transaction._replace(changes=changes[start : start + SMALL_TRANSACTION])
+            for start in range(0, len(changes), SMALL_TRANSACTION)
+        ]
+        loop = asyncio.get_running_loop()
+        self.is_applying = True
+        self.settled.clear()
+        for _ in self.tree.apply_in_pieces(pieces):
+            await self._slices.breathe()
+        for piece in pieces:
+            for watcher, event in self.fired(piece):
+                loop.call_soon(watcher, event)
+            await self._slices.breathe()
+        self.is_applying = False
+        self.settled.set()
 
     async def _forget_expected(self, transaction: Transaction) -> None:
         if len(transaction.changes) <= SMALL_TRANSACTION:

@@ -15,7 +15,7 @@ owner is not among them, or no longer, is about to be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -113,11 +113,28 @@ class NodeTree:
         return found
 
     def apply(self, transaction: Transaction) -> None:
-        zxid, time_ms, changes = transaction
+        zxid = self._next(transaction)
+        self._apply(transaction)
+        self.zxid = zxid
+
+    def apply_in_pieces(self, pieces: Sequence[Transaction]) -> Iterator[None]:
+        """One transaction, cut up. Nobody may read between the steps."""
+        zxid = self._next(pieces[0])
+        for piece in pieces:
+            self._apply(piece)
+            yield
+        self.zxid = zxid
+
+    def _next(self, transaction: Transaction) -> int:
+        zxid = transaction.zxid
         assert zxid > self.zxid, (zxid, self.zxid)
-        nodes = self.nodes
         if self.deleted_access:
             self.deleted_access = {}
+        return zxid
+
+    def _apply(self, transaction: Transaction) -> None:
+        zxid, time_ms, changes = transaction
+        nodes = self.nodes
         for kind, path, data, owner, created_children in changes:
             if kind == ChangeKind.SET:
                 node = nodes[path]
@@ -151,7 +168,6 @@ class NodeTree:
                     self.deleted_access[path] = node.access
                 assert parent.children is not None
                 del parent.children[name]
-        self.zxid = zxid
 
     def _apply_to_sessions(self, kind: ChangeKind, session_id: int, data: bytes) -> None:
         if kind == ChangeKind.SESSION_OPENED:

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tidelog.event_loop import new_loop
+from tidelog.event_loop import new_loop, settle_garbage_collector
 from tidelog.loop_monitor import LoopMonitor
 from tidelog.stop_signals import stop_signals
 from tidelog.zookeeper.server import EmbeddedZooKeeper
@@ -44,6 +44,7 @@ async def _serve(
     server = EmbeddedZooKeeper(directory, loop)
     try:
         await server.start(host, port)
+        settle_garbage_collector()
         with suppress(BrokenPipeError):  # nobody waits for the line
             sys.stdout.write(f"tidelog zookeeper ready {host}:{server.port}\n")
             sys.stdout.flush()

@@ -7,14 +7,19 @@ gets UNIMPLEMENTED, a body that cannot be read MARSHALLING_ERROR, and the connec
 Reads need the permission READ of the node, but for `getACL`, which is content with ADMIN, and for
 requests about watches and `getEphemerals`, which need none. Writes: `outstanding_changes.py`.
 
+A request of many parts is a generator, a step for each part. A large one is worked through in
+slices of the loop, while the requests of other connections go on. The reads of a large multiRead
+may so show what was written between them, but no half of a transaction.
+
 Differs from ZooKeeper: no quotas, no reconfiguration, no SASL, no superuser.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidelog.controller.access_lists import (
@@ -27,8 +32,15 @@ from tidelog.controller.access_lists import (
     permits,
     without_digests,
 )
-from tidelog.controller.metadata_store import Check, Create, Delete, EventType, StoreError
-from tidelog.controller.node_database import Result
+from tidelog.controller.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    EventType,
+    Outcome,
+    StoreError,
+)
+from tidelog.controller.node_database import SMALL_TRANSACTION, Result
 from tidelog.controller.node_tree import Node
 from tidelog.controller.outstanding_changes import CreateGuarded
 from tidelog.controller.zookeeper.jute import (
@@ -54,14 +66,18 @@ from tidelog.zookeeper.wire import (
     encode_outcome,
     encode_refused_multi,
     encode_refused_result,
-    encode_results,
+    encode_result,
 )
 
 if TYPE_CHECKING:
     from tidelog.zookeeper.server import EmbeddedZooKeeper
     from tidelog.zookeeper.server_connection import ServerConnection
 
+logger = logging.getLogger(__name__)
+
 CHILDREN_ENCODED_AT_ONCE: Final = 2000
+FRAME_AT_ONCE: Final = 8 * 1024  # bytes; a larger one that has many parts is a large one
+MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024  # of an answer
 WATCHES_MAX: Final = 100_000  # of a connection
 RESERVED: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 # What ZooKeeper keeps out of paths besides the null character.
@@ -78,8 +94,11 @@ WATCHER_TYPES: Final = {
     5: (WatchKind.RECURSIVE,),
 }
 
+REFUSALS: Final = (Refusal, StoreError, Malformed)
 Answer = tuple[int, bytes]  # a code and a body
+Outcomes = list[Outcome]
 Handler = Callable[["ServerConnection", int, Reader], None]
+Steps = Callable[["ServerConnection", int, Reader], Iterator[None]]
 
 
 class RequestProcessor:
@@ -99,12 +118,8 @@ class RequestProcessor:
             OpCode.GET_EPHEMERALS: self._get_ephemerals,
             OpCode.SYNC: self._sync,
             OpCode.PING: self._ping,
-            OpCode.MULTI: self._multi,
-            OpCode.MULTI_READ: self._multi_read,
             OpCode.AUTH: self._auth,
             OpCode.WHO_AM_I: self._who_am_i,
-            OpCode.SET_WATCHES: self._set_watches,
-            OpCode.SET_WATCHES2: self._set_watches2,
             OpCode.ADD_WATCH: self._add_watch,
             OpCode.CHECK_WATCHES: self._check_watches,
             OpCode.REMOVE_WATCHES: self._remove_watches,
@@ -120,6 +135,13 @@ class RequestProcessor:
             OpCode.SET_ACL,
         ):
             self._handlers[type] = self._writing(type)
+        for type, steps, bytes_at_once in (
+            (OpCode.MULTI, self._multi, FRAME_AT_ONCE),
+            (OpCode.MULTI_READ, self._multi_read, 0),  # its answer may be large
+            (OpCode.SET_WATCHES, self._set_watches, FRAME_AT_ONCE),
+            (OpCode.SET_WATCHES2, self._set_watches2, FRAME_AT_ONCE),
+        ):
+            self._handlers[type] = self._stepping(steps, bytes_at_once)
 
     def begin(self, connection: ServerConnection, frame: bytes) -> None:
         session = connection.session
@@ -133,12 +155,34 @@ class RequestProcessor:
             if handler is None:
                 raise Refusal(Code.UNIMPLEMENTED)
             handler(connection, xid, reader)
-        except Refusal as refusal:
-            connection.answer(xid, refusal.code)
-        except StoreError as error:
-            connection.answer(xid, code_of(error))
-        except Malformed:
-            connection.answer(xid, Code.MARSHALLING_ERROR)
+        except REFUSALS as refusal:
+            connection.answer(xid, _code_of(refusal))
+
+    def _stepping(self, steps: Steps, bytes_at_once: int) -> Handler:
+        def begin(connection: ServerConnection, xid: int, reader: Reader) -> None:
+            work = steps(connection, xid, reader)
+            if reader.size <= bytes_at_once:
+                for _ in work:
+                    pass
+            else:
+                connection.is_answering_later = True
+                self._server.start_work(self._work_in_slices(connection, xid, work))
+
+        return begin
+
+    async def _work_in_slices(
+        self, connection: ServerConnection, xid: int, work: Iterator[None]
+    ) -> None:
+        try:
+            for _ in work:
+                await self._server.breathe()
+                if not connection.has_session:
+                    return
+        except REFUSALS as refusal:
+            connection.answer(xid, _code_of(refusal))
+        finally:
+            connection.is_answering_later = False
+            self._server.wants_turn(connection)
 
     # Writes
 
@@ -161,24 +205,32 @@ class RequestProcessor:
         node = self._tree.nodes.get(path)
         return encode_outcome(type, operation, outcome, node.stat() if node else None)
 
-    def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        types, operations, refused = decode_multi(reader, connection.identities)
-        for index, operation in enumerate(operations):
-            try:
-                _require_allowed(operation)
-            except Refusal as refusal:
-                refused = refusal.code
-                del operations[index:]
-                break
+    def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> Iterator[None]:
+        types: list[int] = []
+        operations: list[Write] = []  # up to the one that is refused here, without it
+        refused: Code | None = None
+        for type, operation in decode_multi(reader, connection.identities):
+            types.append(type)
+            if refused is None:
+                try:
+                    if isinstance(operation, Refusal):
+                        raise operation
+                    _require_allowed(operation)
+                    operations.append(operation)
+                except Refusal as refusal:
+                    refused = refusal.code
+            yield
         refused_at = len(operations) if refused is not None else -1
 
-        def answer(result: Result) -> Answer:
+        def results(outcomes: Outcomes) -> Iterator[bytes]:
+            for type, operation, outcome in zip(types, operations, outcomes, strict=True):
+                yield encode_result(type, self._encode_outcome(type, operation, outcome))
+            yield END_OF_RESULTS
+
+        def answer(result: Result) -> Answer | Iterator[bytes]:
             if isinstance(result, list):
-                results = zip(types, operations, result, strict=True)
-                return Code.OK, encode_results(
-                    (type, self._encode_outcome(type, operation, outcome))
-                    for type, operation, outcome in results
-                )
+                parts = results(result)
+                return parts if len(result) > SMALL_TRANSACTION else (Code.OK, b"".join(parts))
             if result.index is None:  # it was not judged, or is lost
                 return code_of(result), b""
             is_ours = refused is not None and result.index == refused_at
@@ -202,18 +254,33 @@ class RequestProcessor:
         connection: ServerConnection,
         xid: int,
         operations: list[Write],
-        answer: Callable[[Result], Answer],
+        answer: Callable[[Result], Answer | Iterator[bytes]],
     ) -> None:
+        """An answer in pieces is made in slices, before anything else is written."""
         session = connection.session
         assert session is not None
         session.writes_under_way += 1
         connection.writes_unanswered += 1
 
-        def done(result: Result) -> None:
+        def tell(code: int, body: bytes) -> None:
             connection.writes_unanswered -= 1
-            connection.answer(xid, *answer(result))
+            connection.answer(xid, code, body)
             session.write_is_done()
             self._server.wants_turn(connection)
+
+        async def tell_in_slices(pieces: Iterator[bytes]) -> None:
+            found = []
+            for piece in pieces:
+                found.append(piece)
+                await self._server.breathe()
+            tell(Code.OK, b"".join(found))
+
+        def done(result: Result) -> Coroutine[object, object, None] | None:
+            answered = answer(result)
+            if not isinstance(answered, tuple):
+                return tell_in_slices(answered)
+            tell(*answered)
+            return None
 
         self._server.database.submit(operations, session.id, done, connection.identities)
 
@@ -277,13 +344,15 @@ class RequestProcessor:
     def _answer_from_thread(
         self, connection: ServerConnection, xid: int, names: list[str], more: bytes
     ) -> None:
-        connection.is_answering_later = True
+        """Events wait for it: the client does not know of the watch that this begins before."""
+        zxid = self._tree.zxid
+        connection.is_answering_later = connection.is_holding_events = True
         encoding = self._server.loop.run_in_executor(None, encode_names, names)
 
         def done(encoded: asyncio.Future[bytes]) -> None:
-            connection.is_answering_later = False
+            connection.is_answering_later = connection.is_holding_events = False
             if not encoded.cancelled():
-                connection.answer(xid, Code.OK, encoded.result() + more)
+                connection.answer(xid, Code.OK, encoded.result() + more, zxid)
                 self._server.wants_turn(connection)
 
         encoding.add_done_callback(done)
@@ -312,9 +381,10 @@ class RequestProcessor:
             connection, xid, sorted(path for path in paths if path.startswith(prefix)), b""
         )
 
-    def _multi_read(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+    def _multi_read(self, connection: ServerConnection, xid: int, reader: Reader) -> Iterator[None]:
         """Each for itself: one that fails does not fail the others."""
-        results = []
+        parts: list[bytes] = []
+        size = 0
         while True:
             type, is_last, _ = reader.fields(MULTI_HEADER)
             if is_last:
@@ -323,55 +393,47 @@ class RequestProcessor:
                 raise Malformed(f"a read of type {type} in a multi")
             path = reader.text()
             reader.boolean()
-            results.append((type, path))
-        connection.answer(
-            xid,
-            Code.OK,
-            b"".join(self._encode_read(connection, type, path) for type, path in results)
-            + END_OF_RESULTS,
-        )
-
-    def _encode_read(self, connection: ServerConnection, type: int, path: str) -> bytes:
-        try:
-            node = self._node(connection, path)
-        except StoreError as error:
-            return encode_refused_result(code_of(error))
-        if type == OpCode.GET_DATA:
-            body = encode_data(node.data) + encode_stat(node.stat())
-        else:
-            body = encode_names(node.children or ())
-        return MULTI_HEADER.pack(type, False, Code.OK) + body
+            try:
+                node = self._node(connection, path)
+            except StoreError as error:
+                parts.append(encode_refused_result(code_of(error)))
+            else:
+                if type == OpCode.GET_DATA:
+                    body = encode_data(node.data) + encode_stat(node.stat())
+                else:
+                    body = yield from _names_in_steps(list(node.children or ()))
+                parts.append(encode_result(type, body))
+            size += len(parts[-1])
+            if size > MULTI_READ_BYTES_MAX:
+                logger.warning("ended a connection that asked for too much in one request")
+                connection.abort()
+                return
+            yield
+        connection.answer(xid, Code.OK, b"".join(parts) + END_OF_RESULTS)
 
     # Watches
 
-    def _set_watches(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+    def _set_watches(
+        self, connection: ServerConnection, xid: int, reader: Reader
+    ) -> Iterator[None]:
+        yield from self._set_one_shot_watches(connection, reader)
+        connection.answer(xid, Code.OK)
+
+    def _set_watches2(
+        self, connection: ServerConnection, xid: int, reader: Reader
+    ) -> Iterator[None]:
+        yield from self._set_one_shot_watches(connection, reader)
+        for kind in (WatchKind.PERSISTENT, WatchKind.RECURSIVE):
+            for path in reader.each_text():
+                self._watch(connection, kind, path)
+                yield
+        connection.answer(xid, Code.OK)
+
+    def _set_one_shot_watches(self, connection: ServerConnection, reader: Reader) -> Iterator[None]:
         """Of an earlier connection; those that missed something fire at once."""
-        zxid_seen = reader.long()
-        data, exist, child = reader.texts(), reader.texts(), reader.texts()
-        self._set_one_shot_watches(connection, zxid_seen, data, exist, child)
-        connection.answer(xid, Code.OK)
-
-    def _set_watches2(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        zxid_seen = reader.long()
-        data, exist, child = reader.texts(), reader.texts(), reader.texts()
-        persistent, recursive = reader.texts(), reader.texts()
-        self._set_one_shot_watches(connection, zxid_seen, data, exist, child)
-        for path in persistent:
-            self._watch(connection, WatchKind.PERSISTENT, path)
-        for path in recursive:
-            self._watch(connection, WatchKind.RECURSIVE, path)
-        connection.answer(xid, Code.OK)
-
-    def _set_one_shot_watches(
-        self,
-        connection: ServerConnection,
-        zxid_seen: int,
-        data: list[str],
-        exist: list[str],
-        child: list[str],
-    ) -> None:
         nodes = self._tree.nodes
-        for path in data:
+        zxid_seen = reader.long()
+        for path in reader.each_text():
             node = nodes.get(path)
             if node is None:
                 connection.send_event(EventType.DELETED, path)
@@ -379,12 +441,14 @@ class RequestProcessor:
                 connection.send_event(EventType.CHANGED, path)
             else:
                 self._watch(connection, WatchKind.DATA, path)
-        for path in exist:
+            yield
+        for path in reader.each_text():  # of nodes that were not there
             if path in nodes:
                 connection.send_event(EventType.CREATED, path)
             else:
                 self._watch(connection, WatchKind.DATA, path)
-        for path in child:
+            yield
+        for path in reader.each_text():
             node = nodes.get(path)
             if node is None:
                 connection.send_event(EventType.DELETED, path)
@@ -392,6 +456,7 @@ class RequestProcessor:
                 connection.send_event(EventType.CHILD, path)
             else:
                 self._watch(connection, WatchKind.CHILD, path)
+            yield
 
     def _add_watch(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, mode = reader.text(), reader.integer()
@@ -463,6 +528,20 @@ def _watches_named(reader: Reader) -> tuple[str, tuple[WatchKind, ...]]:
     if kinds is None:
         raise Refusal(Code.BAD_ARGUMENTS)
     return path, kinds
+
+
+def _names_in_steps(names: list[str]) -> Generator[None, None, bytes]:
+    parts = [INT.pack(len(names))]
+    for start in range(0, len(names), CHILDREN_ENCODED_AT_ONCE):
+        parts.append(encode_names(names[start : start + CHILDREN_ENCODED_AT_ONCE])[INT.size :])
+        yield
+    return b"".join(parts)
+
+
+def _code_of(refusal: Refusal | StoreError | Malformed) -> Code:
+    if isinstance(refusal, Refusal):
+        return refusal.code
+    return code_of(refusal) if isinstance(refusal, StoreError) else Code.MARSHALLING_ERROR
 
 
 def _require_allowed(operation: Write) -> None:

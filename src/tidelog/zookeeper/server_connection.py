@@ -8,8 +8,8 @@
 Answers leave in the order of the requests. A write may begin while writes before it are not yet
 durable, because the database finishes writes in their order. Anything else waits for the writes
 before it: so a client sees what it wrote. While an answer is made piece by piece or in a thread,
-nothing begins, and events wait: a client that hears of a change before it has the answer that
-begins its watch would not know the watch.
+nothing begins. Events wait for an answer that begins a watch: a client that hears of a change
+before it has the answer would not know the watch.
 
 Bounds: a frame of `jute.maxbuffer`, some megabytes of requests that have not begun, writes that
 have not been answered, bytes that the client does not take. Reading stops at the first two, and the
@@ -86,6 +86,7 @@ class ServerConnection(asyncio.Protocol):
         self._held_events: list[bytes] = []
         self.session: Session | None = None
         self.is_answering_later = False
+        self.is_holding_events = False
         self.writes_unanswered = 0
         self.watches: set[tuple[WatchKind, str]] = set()
         # Replaced when it grows, because a write under way looks at it.
@@ -140,6 +141,14 @@ class ServerConnection(asyncio.Protocol):
     @property
     def address(self) -> Identity:
         return Identity("ip", self.peer[0])
+
+    @property
+    def has_session(self) -> bool:
+        """False if it has ended, or its session has or goes on elsewhere."""
+        session = self.session
+        if self._is_ended or session is None:
+            return False
+        return session.connection is self and not session.is_closing
 
     # The greeting
 
@@ -224,9 +233,12 @@ class ServerConnection(asyncio.Protocol):
 
     # Answers
 
-    def answer(self, xid: int, code: int, body: bytes = b"") -> None:
-        self.send(answer_frame(xid, self._server.database.tree.zxid, code, body))
-        if self._held_events and not self.is_answering_later:
+    def answer(self, xid: int, code: int, body: bytes = b"", zxid: int | None = None) -> None:
+        """The zxid is that of the tree that it tells of; None: the present one."""
+        if zxid is None:
+            zxid = self._server.database.tree.zxid
+        self.send(answer_frame(xid, zxid, code, body))
+        if self._held_events and not self.is_holding_events:
             held, self._held_events = self._held_events, []
             for frame in held:
                 self.send(frame)
@@ -236,7 +248,7 @@ class ServerConnection(asyncio.Protocol):
 
     def send_event(self, type: EventType, path: str) -> None:
         frame = event_frame(type, path)
-        if self.is_answering_later:
+        if self.is_holding_events:
             self._held_events.append(frame)
         else:
             self.send(frame)

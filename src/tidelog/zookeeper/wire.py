@@ -9,7 +9,7 @@ where they are turned off.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -216,32 +216,20 @@ def decode_operation(type: int, reader: Reader, identities: Collection[Identity]
     raise Malformed(f"an operation of type {type} in a multi")
 
 
-class Transaction(NamedTuple):
-    """A multi as it came: the type of each operation, and the first that no store need see."""
-
-    types: list[int]
-    operations: list[Write]  # up to the one refused, without it
-    refusal: Code | None
-
-
-def decode_multi(reader: Reader, identities: Collection[Identity]) -> Transaction:
-    types: list[int] = []
-    operations: list[Write] = []
-    refusal: Code | None = None
+def decode_multi(
+    reader: Reader, identities: Collection[Identity]
+) -> Iterator[tuple[int, Write | Refusal]]:
+    """The type of each operation, and what it is or why no store need see it."""
     while True:
         type, is_last, _ = reader.fields(MULTI_HEADER)
         if is_last:
-            return Transaction(types, operations, refusal)
-        types.append(type)
+            return
         if type == OpCode.SET_ACL:
             raise Malformed("an access list in a multi")
         try:
-            operation = decode_operation(type, reader, identities)
-        except Refusal as refused:
-            refusal = refusal or refused.code
-            continue
-        if refusal is None:
-            operations.append(operation)
+            yield type, decode_operation(type, reader, identities)
+        except Refusal as refusal:
+            yield type, refusal
 
 
 END_OF_RESULTS: Final = MULTI_HEADER.pack(ERROR_TYPE, True, -1)
@@ -249,18 +237,18 @@ END_OF_RESULTS: Final = MULTI_HEADER.pack(ERROR_TYPE, True, -1)
 
 def encode_refused_multi(count: int, index: int, code: int) -> bytes:
     """What ZooKeeper says of the operations around the one that was refused."""
-    codes = [Code.OK] * index + [code] + [Code.RUNTIME_INCONSISTENCY] * (count - index - 1)
-    return b"".join(map(encode_refused_result, codes)) + END_OF_RESULTS
+    before, behind = map(encode_refused_result, (Code.OK, Code.RUNTIME_INCONSISTENCY))
+    refused = before * index + encode_refused_result(code) + behind * (count - index - 1)
+    return refused + END_OF_RESULTS
 
 
 def encode_refused_result(code: int) -> bytes:
     return MULTI_HEADER.pack(ERROR_TYPE, False, code) + INT.pack(code)
 
 
-def encode_results(results: Iterable[tuple[int, bytes]]) -> bytes:
-    """Of operations, each with its type, that were done."""
-    parts = [MULTI_HEADER.pack(type, False, Code.OK) + body for type, body in results]
-    return b"".join(parts) + END_OF_RESULTS
+def encode_result(type: int, body: bytes) -> bytes:
+    """Of an operation that was done."""
+    return MULTI_HEADER.pack(type, False, Code.OK) + body
 
 
 def encode_outcome(type: int, operation: Write, outcome: Outcome, stat: Stat | None) -> bytes:

@@ -20,7 +20,7 @@ server of `tidelog zookeeper` speaks is in `tidelog/zookeeper/wire.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -165,6 +165,11 @@ class Reader:
         return value
 
     @property
+    def size(self) -> int:
+        """Of the frame."""
+        return len(self._frame)
+
+    @property
     def is_at_end(self) -> bool:
         return self._position == len(self._frame)
 
@@ -185,10 +190,14 @@ class Reader:
             raise Malformed("a string is not UTF-8") from error
 
     def texts(self) -> list[str]:
+        return list(self.each_text())
+
+    def each_text(self) -> Iterator[str]:
         count = self.integer()
         if not -1 <= count <= (len(self._frame) - self._position) // INT.size:
             raise Malformed(f"a list of {count}")
-        return [self.text() for _ in range(count)]
+        for _ in range(count):
+            yield self.text()
 
     def stat(self) -> Stat:
         czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, children, pzxid = (

@@ -57,8 +57,9 @@ get -w /a
 set -v 0 /a changed
 stat /a
 create -c /container
-setAcl /a world:anyone:r
-getAcl /a
+addauth digest me:secret
+setAcl /a auth::cdrwa,world:anyone:r
+getAcl -s /a
 getEphemerals /
 getAllChildrenNumber /a
 sync /a
@@ -77,8 +78,9 @@ quit
         "type:NodeDataChanged path:/a",
         "dataLength = 7",
         "KeeperErrorCode = Unimplemented for /container",
-        "KeeperErrorCode = Unimplemented for /a",
-        "'world,'anyone\n: cdrwa",
+        "'digest,'me:",
+        "'world,'anyone\n: r",
+        "aclVersion = 1",
         "[/a/e]",
         "Sync is OK",
         "Node not empty: /a",

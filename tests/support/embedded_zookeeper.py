@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.broker_process import dies_with_us
+from tests.support.broker_process import STALL, STALL_CPU_MAX_MS, STALL_WARN_MS, dies_with_us
 from tests.support.eventually import eventually
 from tidelog.tools.free_ports import free_port
 
@@ -41,11 +41,17 @@ class EmbeddedZooKeeperProcess:
     def log_text(self) -> str:
         return self._log_path.read_text(errors="replace")
 
+    def stalls(self) -> list[tuple[int, str]]:
+        """What has held the loop: the processor time in ms, and the line of the log."""
+        found = ((STALL.search(line), line) for line in self.log_text().splitlines())
+        return [(int(stall["cpu_ms"]), line) for stall, line in found if stall]
+
     def start(self) -> EmbeddedZooKeeperProcess:
         assert not self.is_alive(), "already running"
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         command = [str(Path(sys.executable).parent / "tidelog"), "zookeeper"]
         command += ["--port", str(self.port), "--data", str(self.directory)]
+        command += ["--loop-stall-warn-ms", str(STALL_WARN_MS)]
         with self._log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 dies_with_us(command),
@@ -95,3 +101,6 @@ class EmbeddedZooKeeperProcess:
 
     def __exit__(self, *exc: object) -> None:
         self.kill()
+        if exc[0] is None:
+            long = [line for cpu_ms, line in self.stalls() if cpu_ms > STALL_CPU_MAX_MS]
+            assert not long, long

@@ -17,7 +17,7 @@
     AutoTopicCreationManager                   tidelog.controller.topics, auto_create
     KafkaScheduler                             housekeeping
 
-Kafka has nothing like these: `loop_monitor` logs what held the event loop, `record_threads` and
-`bulky_answers` keep long work off it, and `refused_sequences` remembers what a producer must send
-again before its next batches are taken.
+Kafka has nothing like these: `record_threads` and `bulky_answers` keep long work off the event
+loop, and `refused_sequences` remembers what a producer must send again before its next batches are
+taken.
 """

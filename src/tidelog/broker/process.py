@@ -9,7 +9,6 @@ A service manager is told when the broker serves and when it stops (`service_not
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -21,7 +20,7 @@ from typing import Final
 from tidelog.broker.log_dir_failure_handler import exit_anyway
 from tidelog.broker.server import Server
 from tidelog.config.broker import BrokerConfig
-from tidelog.event_loop import new_loop
+from tidelog.event_loop import new_loop, settle_garbage_collector
 from tidelog.service_notification import ServiceNotification
 from tidelog.stop_signals import stop_signals
 
@@ -94,7 +93,7 @@ async def _serve(
         loop.add_signal_handler(number, on_signal, number)
     try:
         if await _joins(server, stop):
-            _settle_garbage_collector()
+            settle_garbage_collector()
             server.serves()
             with suppress(BrokenPipeError):  # nobody waits for the line
                 sys.stdout.write(server.ready_line() + "\n")
@@ -124,7 +123,7 @@ async def _serve_until(
     if not warn_ms:
         await stop.wait()
         return
-    from tidelog.broker.loop_monitor import LoopMonitor
+    from tidelog.loop_monitor import LoopMonitor
 
     monitor = LoopMonitor(loop, warn_ms)
     monitor.start()
@@ -154,10 +153,3 @@ async def _joins(server: Server, stop: asyncio.Event) -> bool:
     joining.cancel()
     await asyncio.gather(joining, return_exceptions=True)
     return False
-
-
-def _settle_garbage_collector() -> None:
-    """What lives after start-up lives until the end: do not let the collector walk it again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)

@@ -23,10 +23,15 @@ differs in this:
     header        format 2, so that neither kind of store takes the other's files
     change        kind 4: a session is opened; the path is its id in decimal, the data u32 timeout
                   in ms and the password. Kind 5: it is closed. Kind 6: an ephemeral node is made;
-                  u64 session id comes before the path.
+                  u64 session id comes before the path. Kind 7: the node that has just been made
+                  gets an access list, which is the data (`access_lists.py`). Kind 8: the access
+                  list of a node is changed; no data is open to all.
     data length   2^32 - 1 for a node without data, which is not the same as empty data
-    snapshot      "tdlgsnp2"; u64 session id behind created_children of each node; behind the nodes
-                  u32 count of sessions, each: u64 id, u32 timeout in ms, u32 length, password
+    snapshot      "tdlgsnp3"; u64 session id behind created_children of each node; behind the nodes
+                  u32 count of sessions, each: u64 id, u32 timeout in ms, u32 length, password;
+                  behind them u32 count of nodes whose access list is or was not open to all, each:
+                  u32 aversion, u32 path length, u32 length, path, access list (none: open to all).
+                  "tdlgsnp2", written before there were access lists, ends before that count
 
 A snapshot is written beside the old one, synced, renamed over it, and the directory synced; only
 then is the journal cut back to its header. A crash between the two leaves records that the
@@ -49,6 +54,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from tidelog.controller.access_lists import decode_access_list, encode_access_list
 from tidelog.controller.metadata_store import NO_DATA, StoreUnavailable
 from tidelog.controller.node_tree import (
     Change,
@@ -74,10 +80,12 @@ CHANGE: Final = struct.Struct(">BQII")
 SNAPSHOT_HEADER: Final = struct.Struct(">8sQI")
 SNAPSHOT_MAGIC: Final = b"tdlgsnap"
 NODE: Final = struct.Struct(">QQQQQIQII")
-SESSIONS_SNAPSHOT_MAGIC: Final = b"tdlgsnp2"
+SESSIONS_SNAPSHOT_MAGIC: Final = b"tdlgsnp3"
+OPEN_SNAPSHOT_MAGIC: Final = b"tdlgsnp2"
 OWNED_NODE: Final = struct.Struct(">QQQQQIQQII")
 SESSION: Final = struct.Struct(">QII")
 OWNER: Final = struct.Struct(">Q")
+ACCESS: Final = struct.Struct(">III")
 COUNT: Final = struct.Struct(">I")
 NO_DATA_LENGTH: Final = 0xFFFFFFFF
 EPHEMERAL_CREATED: Final = 6
@@ -325,15 +333,22 @@ class Journal:
         except FileNotFoundError:
             return
         self.snapshot_bytes = len(data)
-        magic = SESSIONS_SNAPSHOT_MAGIC if self.keeps_sessions else SNAPSHOT_MAGIC
-        if not data.startswith(magic):
+        magics = (
+            (SESSIONS_SNAPSHOT_MAGIC, OPEN_SNAPSHOT_MAGIC)
+            if self.keeps_sessions
+            else (SNAPSHOT_MAGIC,)
+        )
+        if not data.startswith(magics):
             raise CorruptStore(f"{self._snapshot_path} does not start as a metadata snapshot")
         view = memoryview(data)
         if crc32(view[:-4]) != int.from_bytes(view[-4:], "big"):
             raise CorruptStore(f"{self._snapshot_path} is damaged")
         _, zxid, count = SNAPSHOT_HEADER.unpack_from(data)
         if self.keeps_sessions:
-            _restore_with_sessions(tree, view[SNAPSHOT_HEADER.size :], count)
+            body = view[SNAPSHOT_HEADER.size :]
+            position = _restore_with_sessions(tree, body, count)
+            if data.startswith(SESSIONS_SNAPSHOT_MAGIC):
+                _restore_access(tree, body, position)
         else:
             for path, node in _decode_nodes(view[SNAPSHOT_HEADER.size :], count):
                 tree.restore(path, node)
@@ -398,9 +413,14 @@ def _decode_nodes(body: memoryview, count: int) -> Iterable[tuple[str, Node]]:
 
 def encode_snapshot_with_sessions(tree: NodeTree) -> bytes:
     parts = [b""]
-    count = 0
+    guarded = [b""]
+    count = guarded_count = 0
     for path, node in tree.subtree("/"):
         name = path.encode()
+        if node.access is not None or node.aversion:
+            access = encode_access_list(node.access) if node.access is not None else b""
+            guarded += (ACCESS.pack(node.aversion, len(name), len(access)), name, access)
+            guarded_count += 1
         parts.append(
             OWNED_NODE.pack(
                 node.czxid,
@@ -422,11 +442,14 @@ def encode_snapshot_with_sessions(tree: NodeTree) -> bytes:
     parts.append(COUNT.pack(len(tree.sessions)))
     for session_id, (timeout_ms, password) in tree.sessions.items():
         parts.append(SESSION.pack(session_id, timeout_ms, len(password)) + password)
+    guarded[0] = COUNT.pack(guarded_count)
+    parts += guarded
     data = b"".join(parts)
     return data + crc32(data).to_bytes(4, "big")
 
 
-def _restore_with_sessions(tree: NodeTree, body: memoryview, count: int) -> None:
+def _restore_with_sessions(tree: NodeTree, body: memoryview, count: int) -> int:
+    """Where it ends."""
     position = 0
     for _ in range(count):
         (
@@ -463,3 +486,18 @@ def _restore_with_sessions(tree: NodeTree, body: memoryview, count: int) -> None
         password = bytes(body[position : position + length])
         position += length
         tree.sessions[session_id] = KeptSession(timeout_ms, password)
+    return position
+
+
+def _restore_access(tree: NodeTree, body: memoryview, position: int) -> None:
+    (count,) = COUNT.unpack_from(body, position)
+    position += COUNT.size
+    for _ in range(count):
+        aversion, path_length, length = ACCESS.unpack_from(body, position)
+        position += ACCESS.size
+        node = tree.nodes[str(body[position : position + path_length], "utf-8")]
+        position += path_length
+        node.aversion = aversion
+        if length:
+            node.access = decode_access_list(bytes(body[position : position + length]))
+            position += length

@@ -47,6 +47,7 @@ class Stat(NamedTuple):
     ephemeral_owner: int  # session id, 0 for a persistent node
     data_length: int
     num_children: int
+    aversion: int = 0  # changes of the access list
 
 
 class Create(NamedTuple):

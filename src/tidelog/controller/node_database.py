@@ -14,6 +14,9 @@ tries again.
 
 The journal is folded into a snapshot when it exceeds 1 MiB and twice the last snapshot.
 
+A large transaction is applied in slices where readers wait meanwhile (`readers_wait`): they ask for
+`is_applying` and wait for `settled`. Elsewhere it is applied in one turn of the loop.
+
 zxids are ZooKeeper's: the number of the run in the upper 32 bits, a counter in the lower. Where
 sessions are kept, each run begins with a record of its own, because whoever comes back from an
 earlier run has seen zxids that were in no record.
@@ -22,11 +25,12 @@ earlier run has seen zxids that were in no record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from tidelog.clock import Clock, SystemClock
+from tidelog.controller.access_lists import Identity
 from tidelog.controller.journal import Journal, encode_start, encode_transaction
 from tidelog.controller.metadata_store import (
     Operation,
@@ -38,15 +42,17 @@ from tidelog.controller.metadata_store import (
     Watcher,
 )
 from tidelog.controller.node_tree import NodeTree, Transaction
-from tidelog.controller.outstanding_changes import OutstandingChanges, SessionOperation
+from tidelog.controller.outstanding_changes import OutstandingChanges, ServerOperation
 from tidelog.slices import Slices
 from tidelog.supervisor import attempted
 
 JOURNAL_BYTES_MAX: Final = 1024 * 1024
 SMALL_TRANSACTION: Final = 200  # operations that are staged and applied in one turn of the loop
 
-Operations = Sequence[Operation | SessionOperation]
+Operations = Sequence[Operation | ServerOperation]
 Result = list[Outcome] | StoreError
+# What it gives, if it is not None, is awaited before the next transaction is applied.
+Done = Callable[[Result], Awaitable[None] | None]
 
 
 def _nothing_fired(transaction: Transaction) -> Sequence[tuple[Watcher, WatchedEvent]]:
@@ -64,7 +70,7 @@ class _Waiting:
         self,
         transaction: Transaction | None,
         result: Result,
-        done: Callable[[Result], None],
+        done: Done,
     ) -> None:
         self.transaction = transaction
         self.result = result
@@ -81,6 +87,10 @@ class NodeDatabase:
         # Asked with each transaction that has just been applied, before anything else can read it.
         # The watchers that it gives are called in the next turn, before the writer goes on.
         self.fired: Callable[[Transaction], Sequence[tuple[Watcher, WatchedEvent]]] = _nothing_fired
+        self.readers_wait = False
+        self.is_applying = False
+        self.settled = asyncio.Event()
+        self.settled.set()
         self._journal = journal
         self._clock = clock
         self._journal_bytes_max = journal_bytes_max
@@ -174,21 +184,27 @@ class NodeDatabase:
         return await answer
 
     def submit(
-        self, operations: Operations, session_id: int, done: Callable[[Result], None]
+        self,
+        operations: Operations,
+        session_id: int,
+        done: Done,
+        identities: Collection[Identity] | None = None,
     ) -> None:
         """`done` is called, on the loop, once the write is durable and applied or has failed: for
-        all writes in the order in which they were submitted. It must not raise.
+        all writes in the order in which they were submitted. It must not raise, and gives nothing
+        be awaited for a write that has failed. Access lists are
+        looked at for the identities, which must not change; without them the write may do anything.
         """
         if self._staging or len(operations) > SMALL_TRANSACTION:
             staging = asyncio.get_running_loop().create_task(
-                self._submit_in_slices(operations, session_id, done)
+                self._submit_in_slices(operations, session_id, done, identities)
             )
             self._staging.add(staging)
             staging.add_done_callback(self._staging.discard)
             return
         try:
             transaction, outcomes = self._outstanding.stage(
-                operations, session_id, self._clock.time_ms()
+                operations, session_id, self._clock.time_ms(), identities
             )
         except StoreError as error:
             self._refuse(error, done)
@@ -196,21 +212,30 @@ class NodeDatabase:
         self._enqueue(_Waiting(transaction, outcomes, done))
 
     async def _submit_in_slices(
-        self, operations: Operations, session_id: int, done: Callable[[Result], None]
+        self,
+        operations: Operations,
+        session_id: int,
+        done: Done,
+        identities: Collection[Identity] | None,
     ) -> None:
         async with self._stager:  # writes are judged in the order in which they were asked for
             try:
-                transaction, outcomes = await self._stage_in_slices(operations, session_id)
+                transaction, outcomes = await self._stage_in_slices(
+                    operations, session_id, identities
+                )
             except StoreError as error:
                 self._refuse(error, done)
                 return
             self._enqueue(_Waiting(transaction, outcomes, done))
 
     async def _stage_in_slices(
-        self, operations: Operations, session_id: int
+        self,
+        operations: Operations,
+        session_id: int,
+        identities: Collection[Identity] | None,
     ) -> tuple[Transaction, list[Outcome]]:
         losses = self._outstanding.losses
-        multi = self._outstanding.begin(session_id)
+        multi = self._outstanding.begin(session_id, identities)
         for operation in operations:
             await self._slices.breathe()
             multi.perform(operation)
@@ -220,7 +245,7 @@ class NodeDatabase:
             raise StoreUnavailable("/")
         return self._outstanding.accept(multi, self._clock.time_ms()), multi.outcomes
 
-    def _refuse(self, error: StoreError, done: Callable[[Result], None]) -> None:
+    def _refuse(self, error: StoreError, done: Done) -> None:
         if self._worker is None:
             done(error)
         else:
@@ -281,13 +306,37 @@ class NodeDatabase:
         for waiting in self._in_hand:
             if len(self._in_hand) > 1:
                 await self._slices.breathe()
-            if waiting.transaction is not None:
-                self.tree.apply(waiting.transaction)
-                for watcher, event in self.fired(waiting.transaction):
-                    loop.call_soon(watcher, event)
-                await self._forget_expected(waiting.transaction)
-            waiting.done(waiting.result)
+            transaction = waiting.transaction
+            if transaction is not None:
+                if self.readers_wait and len(transaction.changes) > SMALL_TRANSACTION:
+                    await self._apply_in_slices(transaction)
+                else:
+                    self.tree.apply(transaction)
+                    for watcher, event in self.fired(transaction):
+                        loop.call_soon(watcher, event)
+                await self._forget_expected(transaction)
+            more = waiting.done(waiting.result)
+            if more is not None:
+                await more
         self._in_hand = []
+
+    async def _apply_in_slices(self, transaction: Transaction) -> None:
+        changes = transaction.changes
+        pieces = [
+            transaction._replace(changes=changes[start : start + SMALL_TRANSACTION])
+            for start in range(0, len(changes), SMALL_TRANSACTION)
+        ]
+        loop = asyncio.get_running_loop()
+        self.is_applying = True
+        self.settled.clear()
+        for _ in self.tree.apply_in_pieces(pieces):
+            await self._slices.breathe()
+        for piece in pieces:
+            for watcher, event in self.fired(piece):
+                loop.call_soon(watcher, event)
+            await self._slices.breathe()
+        self.is_applying = False
+        self.settled.set()
 
     async def _forget_expected(self, transaction: Transaction) -> None:
         if len(transaction.changes) <= SMALL_TRANSACTION:

@@ -7,16 +7,19 @@ happened and not what was asked for, so replaying a journal needs no rules.
 children ever made and numbers sequence nodes; it travels with each created child, since ephemeral
 siblings count but are not kept across a restart.
 
+`access` is None for a node that is open to all (`access_lists.py`), as all nodes of a broker are.
+
 The tree also has the sessions of a store that keeps them (`journal.py`). An ephemeral node whose
 owner is not among them, or no longer, is about to be deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from tidelog.controller.access_lists import AccessList, decode_access_list
 from tidelog.controller.metadata_store import NoNode, Stat, parent_of
 
 
@@ -26,6 +29,9 @@ class ChangeKind(IntEnum):
     DELETED = 3
     SESSION_OPENED = 4  # the path is the id, the data its timeout and its password
     SESSION_CLOSED = 5
+    # The data is the access list, encoded. 6 is taken in the journal.
+    ACCESS_GIVEN = 7  # to a node that the same transaction has made
+    ACCESS_SET = 8
 
 
 class KeptSession(NamedTuple):
@@ -49,6 +55,8 @@ class Transaction(NamedTuple):
 
 class Node:
     __slots__ = (
+        "access",
+        "aversion",
         "children",
         "created_children",
         "ctime_ms",
@@ -69,6 +77,8 @@ class Node:
         self.ephemeral_owner = ephemeral_owner
         self.created_children = 0
         self.children: dict[str, None] | None = None
+        self.access: AccessList | None = None
+        self.aversion = 0
 
     def stat(self) -> Stat:
         count = len(self.children) if self.children else 0
@@ -83,6 +93,7 @@ class Node:
             self.ephemeral_owner,
             len(self.data),
             count,
+            self.aversion,
         )
 
 
@@ -92,6 +103,8 @@ class NodeTree:
         self.zxid = 0  # of the last transaction applied
         self.ephemerals: dict[int, dict[str, None]] = {}  # paths by owner; none is empty
         self.sessions: dict[int, KeptSession] = {}
+        # Of the nodes that the last transaction deleted, where they were not open to all.
+        self.deleted_access: dict[str, AccessList] = {}
 
     def node(self, path: str) -> Node:
         found = self.nodes.get(path)
@@ -100,8 +113,27 @@ class NodeTree:
         return found
 
     def apply(self, transaction: Transaction) -> None:
-        zxid, time_ms, changes = transaction
+        zxid = self._next(transaction)
+        self._apply(transaction)
+        self.zxid = zxid
+
+    def apply_in_pieces(self, pieces: Sequence[Transaction]) -> Iterator[None]:
+        """One transaction, cut up. Nobody may read between the steps."""
+        zxid = self._next(pieces[0])
+        for piece in pieces:
+            self._apply(piece)
+            yield
+        self.zxid = zxid
+
+    def _next(self, transaction: Transaction) -> int:
+        zxid = transaction.zxid
         assert zxid > self.zxid, (zxid, self.zxid)
+        if self.deleted_access:
+            self.deleted_access = {}
+        return zxid
+
+    def _apply(self, transaction: Transaction) -> None:
+        zxid, time_ms, changes = transaction
         nodes = self.nodes
         for kind, path, data, owner, created_children in changes:
             if kind == ChangeKind.SET:
@@ -112,7 +144,10 @@ class NodeTree:
                 node.mtime_ms = time_ms
                 continue
             if kind >= ChangeKind.SESSION_OPENED:
-                self._apply_to_sessions(kind, int(path), data)
+                if kind >= ChangeKind.ACCESS_GIVEN:
+                    self._apply_to_access(kind, nodes[path], data)
+                else:
+                    self._apply_to_sessions(kind, int(path), data)
                 continue
             parent_path, _, name = path.rpartition("/")
             parent = nodes[parent_path or "/"]
@@ -126,18 +161,24 @@ class NodeTree:
                 if owner:
                     self.ephemerals.setdefault(owner, {})[path] = None
             else:
-                owner = nodes.pop(path).ephemeral_owner
-                if owner:
-                    self._forget_ephemeral(owner, path)
+                node = nodes.pop(path)
+                if node.ephemeral_owner:
+                    self._forget_ephemeral(node.ephemeral_owner, path)
+                if node.access is not None:
+                    self.deleted_access[path] = node.access
                 assert parent.children is not None
                 del parent.children[name]
-        self.zxid = zxid
 
     def _apply_to_sessions(self, kind: ChangeKind, session_id: int, data: bytes) -> None:
         if kind == ChangeKind.SESSION_OPENED:
             self.sessions[session_id] = KeptSession(int.from_bytes(data[:4], "big"), data[4:])
         else:
             self.sessions.pop(session_id, None)
+
+    def _apply_to_access(self, kind: ChangeKind, node: Node, data: bytes) -> None:
+        node.access = decode_access_list(data) if data else None
+        if kind == ChangeKind.ACCESS_SET:
+            node.aversion += 1
 
     def _forget_ephemeral(self, owner: int, path: str) -> None:
         paths = self.ephemerals[owner]

@@ -12,23 +12,26 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tidelog.event_loop import new_loop
+from tidelog.event_loop import new_loop, settle_garbage_collector
+from tidelog.loop_monitor import LoopMonitor
 from tidelog.stop_signals import stop_signals
 from tidelog.zookeeper.server import EmbeddedZooKeeper
 
 
-def run(directory: Path, host: str, port: int) -> int:
-    """Serve until a signal; the exit code."""
+def run(directory: Path, host: str, port: int, stall_warn_ms: int = 0) -> int:
+    """Serve until a signal; the exit code. Warns of what holds the loop for that long, if not 0."""
     loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(_serve(directory, host, port, loop))
+        return loop.run_until_complete(_serve(directory, host, port, loop, stall_warn_ms))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
 
 
-async def _serve(directory: Path, host: str, port: int, loop: asyncio.AbstractEventLoop) -> int:
+async def _serve(
+    directory: Path, host: str, port: int, loop: asyncio.AbstractEventLoop, stall_warn_ms: int
+) -> int:
     stop = asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -41,10 +44,16 @@ async def _serve(directory: Path, host: str, port: int, loop: asyncio.AbstractEv
     server = EmbeddedZooKeeper(directory, loop)
     try:
         await server.start(host, port)
+        settle_garbage_collector()
         with suppress(BrokenPipeError):  # nobody waits for the line
             sys.stdout.write(f"tidelog zookeeper ready {host}:{server.port}\n")
             sys.stdout.flush()
+        monitor = LoopMonitor(loop, stall_warn_ms) if stall_warn_ms else None
+        if monitor is not None:
+            monitor.start()
         await stop.wait()
+        if monitor is not None:
+            monitor.stop()
     finally:
         await server.stop()
     return 0

@@ -4,31 +4,48 @@ A write is answered when it is on disk. A read is answered from the tree at once
 the tree shows is on disk. `sync` waits for the writes under way, of all sessions. An unknown type
 gets UNIMPLEMENTED, a body that cannot be read MARSHALLING_ERROR, and the connection stays.
 
-Differs from ZooKeeper: no access lists but the open one (`wire.py`), no quotas, no reconfiguration,
-no SASL. `addauth` takes the scheme digest, which is then told by `whoAmI` and otherwise unused.
+Reads need the permission READ of the node, but for `getACL`, which is content with ADMIN, and for
+requests about watches and `getEphemerals`, which need none. Writes: `outstanding_changes.py`.
+
+A request of many parts is a generator, a step for each part. A large one is worked through in
+slices of the loop, while the requests of other connections go on. The reads of a large multiRead
+may so show what was written between them, but no half of a transaction.
+
+Differs from ZooKeeper: no quotas, no reconfiguration, no SASL, no superuser.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
+from tidelog.controller.access_lists import (
+    OPEN,
+    AccessList,
+    NoAuth,
+    Permission,
+    digest_identity,
+    encode_access_list,
+    permits,
+    without_digests,
+)
 from tidelog.controller.metadata_store import (
     Check,
     Create,
     Delete,
     EventType,
-    Operation,
+    Outcome,
     StoreError,
 )
-from tidelog.controller.node_database import Result
+from tidelog.controller.node_database import SMALL_TRANSACTION, Result
 from tidelog.controller.node_tree import Node
+from tidelog.controller.outstanding_changes import CreateGuarded
 from tidelog.controller.zookeeper.jute import (
     INT,
     MULTI_HEADER,
-    OPEN_TO_ALL,
     Code,
     Malformed,
     Reader,
@@ -41,7 +58,7 @@ from tidelog.zookeeper.wire import (
     END_OF_RESULTS,
     OpCode,
     Refusal,
-    decode_access_list,
+    Write,
     decode_multi,
     decode_operation,
     encode_data,
@@ -49,15 +66,18 @@ from tidelog.zookeeper.wire import (
     encode_outcome,
     encode_refused_multi,
     encode_refused_result,
-    encode_results,
-    require_open,
+    encode_result,
 )
 
 if TYPE_CHECKING:
     from tidelog.zookeeper.server import EmbeddedZooKeeper
     from tidelog.zookeeper.server_connection import ServerConnection
 
+logger = logging.getLogger(__name__)
+
 CHILDREN_ENCODED_AT_ONCE: Final = 2000
+FRAME_AT_ONCE: Final = 8 * 1024  # bytes; a larger one that has many parts is a large one
+MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024  # of an answer
 WATCHES_MAX: Final = 100_000  # of a connection
 RESERVED: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 # What ZooKeeper keeps out of paths besides the null character.
@@ -74,8 +94,11 @@ WATCHER_TYPES: Final = {
     5: (WatchKind.RECURSIVE,),
 }
 
+REFUSALS: Final = (Refusal, StoreError, Malformed)
 Answer = tuple[int, bytes]  # a code and a body
+Outcomes = list[Outcome]
 Handler = Callable[["ServerConnection", int, Reader], None]
+Steps = Callable[["ServerConnection", int, Reader], Iterator[None]]
 
 
 class RequestProcessor:
@@ -89,19 +112,14 @@ class RequestProcessor:
             OpCode.EXISTS: self._exists,
             OpCode.GET_DATA: self._get_data,
             OpCode.GET_ACL: self._get_acl,
-            OpCode.SET_ACL: self._set_acl,
             OpCode.GET_CHILDREN: self._get_children,
             OpCode.GET_CHILDREN2: self._get_children2,
             OpCode.GET_ALL_CHILDREN_NUMBER: self._get_all_children_number,
             OpCode.GET_EPHEMERALS: self._get_ephemerals,
             OpCode.SYNC: self._sync,
             OpCode.PING: self._ping,
-            OpCode.MULTI: self._multi,
-            OpCode.MULTI_READ: self._multi_read,
             OpCode.AUTH: self._auth,
             OpCode.WHO_AM_I: self._who_am_i,
-            OpCode.SET_WATCHES: self._set_watches,
-            OpCode.SET_WATCHES2: self._set_watches2,
             OpCode.ADD_WATCH: self._add_watch,
             OpCode.CHECK_WATCHES: self._check_watches,
             OpCode.REMOVE_WATCHES: self._remove_watches,
@@ -114,8 +132,16 @@ class RequestProcessor:
             OpCode.CREATE_TTL,
             OpCode.DELETE,
             OpCode.SET_DATA,
+            OpCode.SET_ACL,
         ):
             self._handlers[type] = self._writing(type)
+        for type, steps, bytes_at_once in (
+            (OpCode.MULTI, self._multi, FRAME_AT_ONCE),
+            (OpCode.MULTI_READ, self._multi_read, 0),  # its answer may be large
+            (OpCode.SET_WATCHES, self._set_watches, FRAME_AT_ONCE),
+            (OpCode.SET_WATCHES2, self._set_watches2, FRAME_AT_ONCE),
+        ):
+            self._handlers[type] = self._stepping(steps, bytes_at_once)
 
     def begin(self, connection: ServerConnection, frame: bytes) -> None:
         session = connection.session
@@ -129,18 +155,40 @@ class RequestProcessor:
             if handler is None:
                 raise Refusal(Code.UNIMPLEMENTED)
             handler(connection, xid, reader)
-        except Refusal as refusal:
-            connection.answer(xid, refusal.code)
-        except StoreError as error:
-            connection.answer(xid, code_of(error))
-        except Malformed:
-            connection.answer(xid, Code.MARSHALLING_ERROR)
+        except REFUSALS as refusal:
+            connection.answer(xid, _code_of(refusal))
+
+    def _stepping(self, steps: Steps, bytes_at_once: int) -> Handler:
+        def begin(connection: ServerConnection, xid: int, reader: Reader) -> None:
+            work = steps(connection, xid, reader)
+            if reader.size <= bytes_at_once:
+                for _ in work:
+                    pass
+            else:
+                connection.is_answering_later = True
+                self._server.start_work(self._work_in_slices(connection, xid, work))
+
+        return begin
+
+    async def _work_in_slices(
+        self, connection: ServerConnection, xid: int, work: Iterator[None]
+    ) -> None:
+        try:
+            for _ in work:
+                await self._server.breathe()
+                if not connection.has_session:
+                    return
+        except REFUSALS as refusal:
+            connection.answer(xid, _code_of(refusal))
+        finally:
+            connection.is_answering_later = False
+            self._server.wants_turn(connection)
 
     # Writes
 
     def _writing(self, type: int) -> Handler:
         def write(connection: ServerConnection, xid: int, reader: Reader) -> None:
-            operation = decode_operation(type, reader)
+            operation = decode_operation(type, reader, connection.identities)
             _require_allowed(operation)
 
             def answer(result: Result) -> Answer:
@@ -152,29 +200,37 @@ class RequestProcessor:
 
         return write
 
-    def _encode_outcome(self, type: int, operation: Operation, outcome: str | int | None) -> bytes:
+    def _encode_outcome(self, type: int, operation: Write, outcome: str | int | None) -> bytes:
         path = outcome if isinstance(outcome, str) else operation.path
         node = self._tree.nodes.get(path)
         return encode_outcome(type, operation, outcome, node.stat() if node else None)
 
-    def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        types, operations, refused = decode_multi(reader)
-        for index, operation in enumerate(operations):
-            try:
-                _require_allowed(operation)
-            except Refusal as refusal:
-                refused = refusal.code
-                del operations[index:]
-                break
+    def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> Iterator[None]:
+        types: list[int] = []
+        operations: list[Write] = []  # up to the one that is refused here, without it
+        refused: Code | None = None
+        for type, operation in decode_multi(reader, connection.identities):
+            types.append(type)
+            if refused is None:
+                try:
+                    if isinstance(operation, Refusal):
+                        raise operation
+                    _require_allowed(operation)
+                    operations.append(operation)
+                except Refusal as refusal:
+                    refused = refusal.code
+            yield
         refused_at = len(operations) if refused is not None else -1
 
-        def answer(result: Result) -> Answer:
+        def results(outcomes: Outcomes) -> Iterator[bytes]:
+            for type, operation, outcome in zip(types, operations, outcomes, strict=True):
+                yield encode_result(type, self._encode_outcome(type, operation, outcome))
+            yield END_OF_RESULTS
+
+        def answer(result: Result) -> Answer | Iterator[bytes]:
             if isinstance(result, list):
-                results = zip(types, operations, result, strict=True)
-                return Code.OK, encode_results(
-                    (type, self._encode_outcome(type, operation, outcome))
-                    for type, operation, outcome in results
-                )
+                parts = results(result)
+                return parts if len(result) > SMALL_TRANSACTION else (Code.OK, b"".join(parts))
             if result.index is None:  # it was not judged, or is lost
                 return code_of(result), b""
             is_ours = refused is not None and result.index == refused_at
@@ -197,35 +253,44 @@ class RequestProcessor:
         self,
         connection: ServerConnection,
         xid: int,
-        operations: list[Operation],
-        answer: Callable[[Result], Answer],
+        operations: list[Write],
+        answer: Callable[[Result], Answer | Iterator[bytes]],
     ) -> None:
+        """An answer in pieces is made in slices, before anything else is written."""
         session = connection.session
         assert session is not None
         session.writes_under_way += 1
         connection.writes_unanswered += 1
 
-        def done(result: Result) -> None:
+        def tell(code: int, body: bytes) -> None:
             connection.writes_unanswered -= 1
-            connection.answer(xid, *answer(result))
+            connection.answer(xid, code, body)
             session.write_is_done()
             self._server.wants_turn(connection)
 
-        self._server.database.submit(operations, session.id, done)
+        async def tell_in_slices(pieces: Iterator[bytes]) -> None:
+            found = []
+            for piece in pieces:
+                found.append(piece)
+                await self._server.breathe()
+            tell(Code.OK, b"".join(found))
 
-    def _set_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        """The only access list that it takes is the one that the node has."""
-        path, entries, version = reader.text(), decode_access_list(reader), reader.integer()
-        require_open(entries)
-        node = self._node(path)
-        if version not in (-1, 0):
-            raise Refusal(Code.BAD_VERSION)
-        connection.answer(xid, Code.OK, encode_stat(node.stat()))
+        def done(result: Result) -> Coroutine[object, object, None] | None:
+            answered = answer(result)
+            if not isinstance(answered, tuple):
+                return tell_in_slices(answered)
+            tell(*answered)
+            return None
+
+        self._server.database.submit(operations, session.id, done, connection.identities)
 
     # Reads
 
-    def _node(self, path: str) -> Node:
-        return self._tree.node(path)
+    def _node(self, connection: ServerConnection, path: str, needed: int = Permission.READ) -> Node:
+        node = self._tree.node(path)
+        if node.access is not None and not permits(node.access, needed, connection.identities):
+            raise NoAuth(path)
+        return node
 
     def _watch(self, connection: ServerConnection, kind: WatchKind, path: str) -> None:
         if len(connection.watches) >= WATCHES_MAX:
@@ -234,20 +299,27 @@ class RequestProcessor:
 
     def _exists(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, is_watched = reader.text(), reader.boolean()
+        node = self._node(connection, path) if path in self._tree.nodes else None
         if is_watched:
             self._watch(connection, WatchKind.DATA, path)
-        connection.answer(xid, Code.OK, encode_stat(self._node(path).stat()))
+        if node is None:
+            raise Refusal(Code.NO_NODE)
+        connection.answer(xid, Code.OK, encode_stat(node.stat()))
 
     def _get_data(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, is_watched = reader.text(), reader.boolean()
-        node = self._node(path)
+        node = self._node(connection, path)
         if is_watched:
             self._watch(connection, WatchKind.DATA, path)
         connection.answer(xid, Code.OK, encode_data(node.data) + encode_stat(node.stat()))
 
     def _get_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        node = self._node(reader.text())
-        connection.answer(xid, Code.OK, OPEN_TO_ALL + encode_stat(node.stat()))
+        """Who may not change the list does not see the digests in it."""
+        node = self._node(connection, reader.text(), Permission.READ | Permission.ADMIN)
+        access: AccessList = OPEN if node.access is None else node.access
+        if not permits(access, Permission.ADMIN, connection.identities):
+            access = without_digests(access)
+        connection.answer(xid, Code.OK, encode_access_list(access) + encode_stat(node.stat()))
 
     def _get_children(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         self._list_children(connection, xid, reader, with_stat=False)
@@ -259,7 +331,7 @@ class RequestProcessor:
         self, connection: ServerConnection, xid: int, reader: Reader, *, with_stat: bool
     ) -> None:
         path, is_watched = reader.text(), reader.boolean()
-        node = self._node(path)
+        node = self._node(connection, path)
         if is_watched:
             self._watch(connection, WatchKind.CHILD, path)
         stat = encode_stat(node.stat()) if with_stat else b""
@@ -272,13 +344,15 @@ class RequestProcessor:
     def _answer_from_thread(
         self, connection: ServerConnection, xid: int, names: list[str], more: bytes
     ) -> None:
-        connection.is_answering_later = True
+        """Events wait for it: the client does not know of the watch that this begins before."""
+        zxid = self._tree.zxid
+        connection.is_answering_later = connection.is_holding_events = True
         encoding = self._server.loop.run_in_executor(None, encode_names, names)
 
         def done(encoded: asyncio.Future[bytes]) -> None:
-            connection.is_answering_later = False
+            connection.is_answering_later = connection.is_holding_events = False
             if not encoded.cancelled():
-                connection.answer(xid, Code.OK, encoded.result() + more)
+                connection.answer(xid, Code.OK, encoded.result() + more, zxid)
                 self._server.wants_turn(connection)
 
         encoding.add_done_callback(done)
@@ -290,7 +364,7 @@ class RequestProcessor:
         the tree may change meanwhile.
         """
         path = reader.text()
-        self._node(path)
+        self._node(connection, path)
         connection.is_answering_later = True
         self._server.count_below(path, lambda count: self._counted(connection, xid, count))
 
@@ -307,9 +381,10 @@ class RequestProcessor:
             connection, xid, sorted(path for path in paths if path.startswith(prefix)), b""
         )
 
-    def _multi_read(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+    def _multi_read(self, connection: ServerConnection, xid: int, reader: Reader) -> Iterator[None]:
         """Each for itself: one that fails does not fail the others."""
-        results = []
+        parts: list[bytes] = []
+        size = 0
         while True:
             type, is_last, _ = reader.fields(MULTI_HEADER)
             if is_last:
@@ -318,53 +393,47 @@ class RequestProcessor:
                 raise Malformed(f"a read of type {type} in a multi")
             path = reader.text()
             reader.boolean()
-            results.append((type, path))
-        connection.answer(
-            xid,
-            Code.OK,
-            b"".join(self._encode_read(type, path) for type, path in results) + END_OF_RESULTS,
-        )
-
-    def _encode_read(self, type: int, path: str) -> bytes:
-        node = self._tree.nodes.get(path)
-        if node is None:
-            return encode_refused_result(Code.NO_NODE)
-        if type == OpCode.GET_DATA:
-            body = encode_data(node.data) + encode_stat(node.stat())
-        else:
-            body = encode_names(node.children or ())
-        return MULTI_HEADER.pack(type, False, Code.OK) + body
+            try:
+                node = self._node(connection, path)
+            except StoreError as error:
+                parts.append(encode_refused_result(code_of(error)))
+            else:
+                if type == OpCode.GET_DATA:
+                    body = encode_data(node.data) + encode_stat(node.stat())
+                else:
+                    body = yield from _names_in_steps(list(node.children or ()))
+                parts.append(encode_result(type, body))
+            size += len(parts[-1])
+            if size > MULTI_READ_BYTES_MAX:
+                logger.warning("ended a connection that asked for too much in one request")
+                connection.abort()
+                return
+            yield
+        connection.answer(xid, Code.OK, b"".join(parts) + END_OF_RESULTS)
 
     # Watches
 
-    def _set_watches(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+    def _set_watches(
+        self, connection: ServerConnection, xid: int, reader: Reader
+    ) -> Iterator[None]:
+        yield from self._set_one_shot_watches(connection, reader)
+        connection.answer(xid, Code.OK)
+
+    def _set_watches2(
+        self, connection: ServerConnection, xid: int, reader: Reader
+    ) -> Iterator[None]:
+        yield from self._set_one_shot_watches(connection, reader)
+        for kind in (WatchKind.PERSISTENT, WatchKind.RECURSIVE):
+            for path in reader.each_text():
+                self._watch(connection, kind, path)
+                yield
+        connection.answer(xid, Code.OK)
+
+    def _set_one_shot_watches(self, connection: ServerConnection, reader: Reader) -> Iterator[None]:
         """Of an earlier connection; those that missed something fire at once."""
-        zxid_seen = reader.long()
-        data, exist, child = reader.texts(), reader.texts(), reader.texts()
-        self._set_one_shot_watches(connection, zxid_seen, data, exist, child)
-        connection.answer(xid, Code.OK)
-
-    def _set_watches2(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        zxid_seen = reader.long()
-        data, exist, child = reader.texts(), reader.texts(), reader.texts()
-        persistent, recursive = reader.texts(), reader.texts()
-        self._set_one_shot_watches(connection, zxid_seen, data, exist, child)
-        for path in persistent:
-            self._watch(connection, WatchKind.PERSISTENT, path)
-        for path in recursive:
-            self._watch(connection, WatchKind.RECURSIVE, path)
-        connection.answer(xid, Code.OK)
-
-    def _set_one_shot_watches(
-        self,
-        connection: ServerConnection,
-        zxid_seen: int,
-        data: list[str],
-        exist: list[str],
-        child: list[str],
-    ) -> None:
         nodes = self._tree.nodes
-        for path in data:
+        zxid_seen = reader.long()
+        for path in reader.each_text():
             node = nodes.get(path)
             if node is None:
                 connection.send_event(EventType.DELETED, path)
@@ -372,12 +441,14 @@ class RequestProcessor:
                 connection.send_event(EventType.CHANGED, path)
             else:
                 self._watch(connection, WatchKind.DATA, path)
-        for path in exist:
+            yield
+        for path in reader.each_text():  # of nodes that were not there
             if path in nodes:
                 connection.send_event(EventType.CREATED, path)
             else:
                 self._watch(connection, WatchKind.DATA, path)
-        for path in child:
+            yield
+        for path in reader.each_text():
             node = nodes.get(path)
             if node is None:
                 connection.send_event(EventType.DELETED, path)
@@ -385,6 +456,7 @@ class RequestProcessor:
                 connection.send_event(EventType.CHILD, path)
             else:
                 self._watch(connection, WatchKind.CHILD, path)
+            yield
 
     def _add_watch(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, mode = reader.text(), reader.integer()
@@ -423,22 +495,30 @@ class RequestProcessor:
         self._server.close_session(connection.session, closed)
 
     def _auth(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
+        """What is proven holds for this connection."""
         reader.integer()
-        scheme, secret = reader.text(), reader.buffer() or b""
-        if scheme != "digest" or b":" not in secret:
+        scheme, secret = reader.text(), reader.buffer()
+        if scheme == "digest" and secret is not None:
+            identity = digest_identity(secret)
+        elif scheme == "ip":
+            identity = connection.address
+        else:
             connection.answer(xid, Code.AUTH_FAILED)
             connection.close()
             return
-        identity = ("digest", secret.partition(b":")[0].decode(errors="replace"))
-        if identity not in connection.identities:
-            if len(connection.identities) >= IDENTITIES_MAX:
+        identities = connection.identities
+        if identity not in identities:
+            if len(identities) >= IDENTITIES_MAX:
                 raise Refusal(Code.THROTTLED_OP)
-            connection.identities.append(identity)
+            connection.identities = {**identities, identity: None}
         connection.answer(xid, Code.OK)
 
     def _who_am_i(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
-        identities = connection.identities
-        rows = [encode_text(scheme) + encode_text(name) for scheme, name in identities]
+        rows = [
+            encode_text(scheme)
+            + encode_text(name.partition(":")[0] if scheme == "digest" else name)
+            for scheme, name in connection.identities
+        ]
         connection.answer(xid, Code.OK, INT.pack(len(rows)) + b"".join(rows))
 
 
@@ -450,9 +530,23 @@ def _watches_named(reader: Reader) -> tuple[str, tuple[WatchKind, ...]]:
     return path, kinds
 
 
-def _require_allowed(operation: Operation) -> None:
+def _names_in_steps(names: list[str]) -> Generator[None, None, bytes]:
+    parts = [INT.pack(len(names))]
+    for start in range(0, len(names), CHILDREN_ENCODED_AT_ONCE):
+        parts.append(encode_names(names[start : start + CHILDREN_ENCODED_AT_ONCE])[INT.size :])
+        yield
+    return b"".join(parts)
+
+
+def _code_of(refusal: Refusal | StoreError | Malformed) -> Code:
+    if isinstance(refusal, Refusal):
+        return refusal.code
+    return code_of(refusal) if isinstance(refusal, StoreError) else Code.MARSHALLING_ERROR
+
+
+def _require_allowed(operation: Write) -> None:
     """What the store does not know of."""
     if isinstance(operation, Delete) and operation.path in RESERVED:
         raise Refusal(Code.BAD_ARGUMENTS)
-    if isinstance(operation, Create) and UNPRINTABLE.search(operation.path):
+    if isinstance(operation, Create | CreateGuarded) and UNPRINTABLE.search(operation.path):
         raise Refusal(Code.BAD_ARGUMENTS)

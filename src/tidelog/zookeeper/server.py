@@ -1,7 +1,8 @@
 """The server: its database, its sessions, its connections, and whose turn it is.
 
 A turn of the loop begins requests for at most four milliseconds, some of each connection that has
-any (`wants_turn`). Work that may be long is cut up: a session that ends leaves its ephemeral nodes
+any (`wants_turn`). None begins while a large transaction is being applied in slices, which nobody
+may see half of. Work that may be long is cut up: a session that ends leaves its ephemeral nodes
 in transactions of 200, the first of which also ends the session. A crash in between leaves nodes
 without a session, which the next start deletes before it serves.
 
@@ -57,8 +58,9 @@ class EmbeddedZooKeeper:
         self._clock = clock or SystemClock()
         directory.mkdir(parents=True, exist_ok=True)
         self.database = NodeDatabase.open(directory, clock=self._clock, keeps_sessions=True)
-        self.watches = WatchManager()
+        self.watches = WatchManager(self.database.tree)
         self.database.fired = self.watches.applied
+        self.database.readers_wait = True
         self.tracker = SessionTracker(self._clock)
         self.requests = RequestProcessor(self)
         self.connections: dict[ServerConnection, None] = {}
@@ -121,6 +123,9 @@ class EmbeddedZooKeeper:
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        if self.database.is_applying:
+            self.start_work(self._turn_when_settled())
+            return
         until = time.perf_counter() + SLICE_S
         while self._ready and time.perf_counter() < until:
             connection = next(iter(self._ready))
@@ -131,6 +136,16 @@ class EmbeddedZooKeeper:
             self.loop.call_soon(self._turn)
         else:
             self._is_turn_due = False
+
+    async def _turn_when_settled(self) -> None:
+        await self.database.settled.wait()
+        self._turn()
+
+    async def breathe(self) -> None:
+        """Between two steps of a work that reads the tree."""
+        await self._slices.breathe()
+        while self.database.is_applying:
+            await self.database.settled.wait()
 
     # Connections
 
@@ -151,21 +166,21 @@ class EmbeddedZooKeeper:
         if session is not None and session.connection is connection:
             session.connection = None
         if connection.watches:
-            self._start(self._remove_watches(connection))
+            self.start_work(self._remove_watches(connection))
 
     async def _remove_watches(self, connection: ServerConnection) -> None:
         for _ in self.watches.remove_all(connection):
             await self._slices.breathe()
 
     def count_below(self, path: str, done: Callable[[int], None]) -> None:
-        self._start(self._count_below(path, done))
+        self.start_work(self._count_below(path, done))
 
     async def _count_below(self, path: str, done: Callable[[int], None]) -> None:
         nodes = self.database.tree.nodes
         found = 0
         waiting = [path]
         while waiting:
-            await self._slices.breathe()
+            await self.breathe()
             below = waiting.pop()
             node = nodes.get(below)
             if node is not None and node.children:
@@ -174,7 +189,7 @@ class EmbeddedZooKeeper:
                 waiting += [f"{prefix}/{name}" for name in node.children]
         done(found)
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
+    def start_work(self, work: Coroutine[object, object, None]) -> None:
         task = self.loop.create_task(work)
         report("work of the server", task)
         self._tasks.add(task)
@@ -269,8 +284,12 @@ class EmbeddedZooKeeper:
             else:
                 then()
 
-        for piece in pieces:
-            self.database.submit(piece, session_id, done)
+        async def submit() -> None:
+            for piece in pieces:
+                self.database.submit(piece, session_id, done)
+                await self._slices.breathe()
+
+        self.start_work(submit())
 
 
 def _reason(error: OSError) -> str:

@@ -8,8 +8,8 @@
 Answers leave in the order of the requests. A write may begin while writes before it are not yet
 durable, because the database finishes writes in their order. Anything else waits for the writes
 before it: so a client sees what it wrote. While an answer is made piece by piece or in a thread,
-nothing begins, and events wait: a client that hears of a change before it has the answer that
-begins its watch would not know the watch.
+nothing begins. Events wait for an answer that begins a watch: a client that hears of a change
+before it has the answer would not know the watch.
 
 Bounds: a frame of `jute.maxbuffer`, some megabytes of requests that have not begun, writes that
 have not been answered, bytes that the client does not take. Reading stops at the first two, and the
@@ -23,6 +23,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
+from tidelog.controller.access_lists import AccessList, Identity, Permission, permits
 from tidelog.controller.metadata_store import EventType
 from tidelog.controller.zookeeper.jute import (
     HANDSHAKE_BYTES_MAX,
@@ -63,6 +64,7 @@ PIPELINED: Final = frozenset(
         OpCode.CREATE_TTL,
         OpCode.DELETE,
         OpCode.SET_DATA,
+        OpCode.SET_ACL,
         OpCode.MULTI,
         OpCode.SYNC,
     }
@@ -84,9 +86,11 @@ class ServerConnection(asyncio.Protocol):
         self._held_events: list[bytes] = []
         self.session: Session | None = None
         self.is_answering_later = False
+        self.is_holding_events = False
         self.writes_unanswered = 0
         self.watches: set[tuple[WatchKind, str]] = set()
-        self.identities: list[tuple[str, str]] = []  # scheme and name, as whoAmI tells them
+        # Replaced when it grows, because a write under way looks at it.
+        self.identities: dict[Identity, None] = {}
         self.peer = ("", 0)
         self.received_count = 0
         self.sent_count = 0
@@ -103,7 +107,7 @@ class ServerConnection(asyncio.Protocol):
             return
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self.peer = (host, port)
-        self.identities.append(("ip", host))
+        self.identities = {self.address: None}
         self._server.loop.call_later(GREETING_TIMEOUT_S, self._give_up_greeting)
 
     def data_received(self, data: bytes) -> None:
@@ -133,6 +137,18 @@ class ServerConnection(asyncio.Protocol):
         self._is_clogged = False
         self._read_on()
         self._server.wants_turn(self)
+
+    @property
+    def address(self) -> Identity:
+        return Identity("ip", self.peer[0])
+
+    @property
+    def has_session(self) -> bool:
+        """False if it has ended, or its session has or goes on elsewhere."""
+        session = self.session
+        if self._is_ended or session is None:
+            return False
+        return session.connection is self and not session.is_closing
 
     # The greeting
 
@@ -217,16 +233,22 @@ class ServerConnection(asyncio.Protocol):
 
     # Answers
 
-    def answer(self, xid: int, code: int, body: bytes = b"") -> None:
-        self.send(answer_frame(xid, self._server.database.tree.zxid, code, body))
-        if self._held_events and not self.is_answering_later:
+    def answer(self, xid: int, code: int, body: bytes = b"", zxid: int | None = None) -> None:
+        """The zxid is that of the tree that it tells of; None: the present one."""
+        if zxid is None:
+            zxid = self._server.database.tree.zxid
+        self.send(answer_frame(xid, zxid, code, body))
+        if self._held_events and not self.is_holding_events:
             held, self._held_events = self._held_events, []
             for frame in held:
                 self.send(frame)
 
+    def may_read(self, access: AccessList) -> bool:
+        return permits(access, Permission.READ, self.identities)
+
     def send_event(self, type: EventType, path: str) -> None:
         frame = event_frame(type, path)
-        if self.is_answering_later:
+        if self.is_holding_events:
             self._held_events.append(frame)
         else:
             self.send(frame)

@@ -5,7 +5,8 @@ one-shot watch fires once. A persistent one fires until it is removed, for a nod
 a recursive one for a node and all below it, except that it is not told of changes of children as
 such. A connection hears of a change of a node once, however many of its watches wait for it.
 
-Events are sent while the change is applied: nobody can read the change before.
+Events are sent while the change is applied: nobody can read the change before. Who may not read the
+node is not told: its event is lost, and a one-shot watch with it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from tidelog.controller.access_lists import AccessList
 from tidelog.controller.metadata_store import EventType, WatchedEvent, Watcher, parent_of
-from tidelog.controller.node_tree import ChangeKind, Transaction
+from tidelog.controller.node_tree import ChangeKind, NodeTree, Transaction
 
 
 class WatchKind(IntEnum):
@@ -30,6 +32,8 @@ class Listener(Protocol):
 
     watches: set[tuple[WatchKind, str]]
 
+    def may_read(self, access: AccessList) -> bool: ...
+
     def send_event(self, type: EventType, path: str) -> None: ...
 
 
@@ -43,7 +47,8 @@ _EVENTS = {
 class WatchManager:
     """Touched only on the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: NodeTree) -> None:
+        self._tree = tree
         self._tables: dict[WatchKind, dict[str, dict[Listener, None]]] = {
             kind: {} for kind in WatchKind
         }
@@ -89,14 +94,22 @@ class WatchManager:
         told |= self._tables[WatchKind.PERSISTENT].get(path, {})
         if self._tables[WatchKind.RECURSIVE]:
             told |= self._recursive(path)
-        for listener in told:
-            listener.send_event(type, path)
+        self._tell(told, type, path)
         if type is not EventType.CHANGED:
             parent = parent_of(path)
             told = self._take(WatchKind.CHILD, parent)
             told |= self._tables[WatchKind.PERSISTENT].get(parent, {})
-            for listener in told:
-                listener.send_event(EventType.CHILD, parent)
+            self._tell(told, EventType.CHILD, parent)
+
+    def _tell(self, told: dict[Listener, None], type: EventType, path: str) -> None:
+        if not told:
+            return
+        tree = self._tree
+        node = tree.nodes.get(path) if type is not EventType.DELETED else None
+        access = node.access if node is not None else tree.deleted_access.get(path)
+        for listener in told:
+            if access is None or listener.may_read(access):
+                listener.send_event(type, path)
 
     def _take(self, kind: WatchKind, path: str) -> dict[Listener, None]:
         taken = self._tables[kind].pop(path, None)

@@ -3,17 +3,24 @@
 The records and the layout of frames are those of `controller/zookeeper/jute.py`, seen from the
 other side.
 
-Access is open to all, and only that access list is taken: an access list that is not kept must not
-look as if it were. Container nodes and nodes with a time to live are not there: UNIMPLEMENTED, as a
-ZooKeeper answers where they are turned off.
+Container nodes and nodes with a time to live are not there: UNIMPLEMENTED, as a ZooKeeper answers
+where they are turned off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from tidelog.controller.access_lists import (
+    ENTRIES_MAX,
+    AccessEntry,
+    AccessList,
+    Identity,
+    InvalidAccessList,
+    resolved,
+)
 from tidelog.controller.metadata_store import (
     NO_DATA,
     Check,
@@ -24,8 +31,8 @@ from tidelog.controller.metadata_store import (
     SetData,
     Stat,
 )
+from tidelog.controller.outstanding_changes import CreateGuarded, SetAccess
 from tidelog.controller.zookeeper.jute import (
-    ALL_PERMISSIONS,
     ANSWER_HEADER,
     CONNECT,
     CONNECTED,
@@ -46,7 +53,6 @@ from tidelog.controller.zookeeper.jute import (
 
 CONNECTED_STATE: Final = 3  # of the session, in every watch event
 EXTENDED_FLAGS: Final = frozenset({4, 5, 6})  # container; with a time to live, with a sequence too
-SCHEMES: Final = frozenset({"world", "auth", "digest", "ip", "x509", "sasl"})
 
 
 class OpCode(IntEnum):
@@ -160,30 +166,23 @@ def decode_data(reader: Reader) -> bytes:
     return NO_DATA if data is None else data
 
 
-class AccessEntry(NamedTuple):
-    permissions: int
-    scheme: str
-    who: str
-
-
 def decode_access_list(reader: Reader) -> list[AccessEntry]:
     count = reader.integer()
-    if count > 1000:
+    if count > ENTRIES_MAX:
         raise Malformed(f"an access list of {count}")
     return [AccessEntry(reader.integer(), reader.text(), reader.text()) for _ in range(count)]
 
 
-def require_open(entries: list[AccessEntry]) -> None:
-    for entry in entries:
-        if entry.scheme not in SCHEMES or not 0 <= entry.permissions <= ALL_PERMISSIONS:
-            raise Refusal(Code.INVALID_ACL)
-    if not entries:
-        raise Refusal(Code.INVALID_ACL)
-    if any(entry != (ALL_PERMISSIONS, "world", "anyone") for entry in entries):
-        raise Refusal(Code.UNIMPLEMENTED)
+def kept_access(entries: list[AccessEntry], identities: Collection[Identity]) -> AccessList | None:
+    try:
+        return resolved(entries, identities)
+    except InvalidAccessList as invalid:
+        raise Refusal(Code.INVALID_ACL) from invalid
 
 
-def decode_create(type: int, reader: Reader) -> Create:
+def decode_create(
+    type: int, reader: Reader, identities: Collection[Identity]
+) -> Create | CreateGuarded:
     path, data = reader.text(), decode_data(reader)
     entries, flags = decode_access_list(reader), reader.integer()
     if type == OpCode.CREATE_TTL:
@@ -192,14 +191,22 @@ def decode_create(type: int, reader: Reader) -> Create:
         raise Refusal(Code.UNIMPLEMENTED)
     if not 0 <= flags <= EPHEMERAL + SEQUENCE:
         raise Refusal(Code.BAD_ARGUMENTS)
-    require_open(entries)
-    return Create(path, data, bool(flags & EPHEMERAL), bool(flags & SEQUENCE))
+    access = kept_access(entries, identities)
+    create = Create(path, data, bool(flags & EPHEMERAL), bool(flags & SEQUENCE))
+    return create if access is None else CreateGuarded(create, access)
 
 
-def decode_operation(type: int, reader: Reader) -> Operation:
+Write = Operation | CreateGuarded | SetAccess
+
+
+def decode_operation(type: int, reader: Reader, identities: Collection[Identity]) -> Write:
+    """The identities are those of whoever asks."""
     if type in CREATES:
-        return decode_create(type, reader)
+        return decode_create(type, reader, identities)
     path = reader.text()
+    if type == OpCode.SET_ACL:
+        access = kept_access(decode_access_list(reader), identities)
+        return SetAccess(path, access, reader.integer())
     if type == OpCode.DELETE:
         return Delete(path, reader.integer())
     if type == OpCode.SET_DATA:
@@ -209,30 +216,20 @@ def decode_operation(type: int, reader: Reader) -> Operation:
     raise Malformed(f"an operation of type {type} in a multi")
 
 
-class Transaction(NamedTuple):
-    """A multi as it came: the type of each operation, and the first that no store need see."""
-
-    types: list[int]
-    operations: list[Operation]  # up to the one refused, without it
-    refusal: Code | None
-
-
-def decode_multi(reader: Reader) -> Transaction:
-    types: list[int] = []
-    operations: list[Operation] = []
-    refusal: Code | None = None
+def decode_multi(
+    reader: Reader, identities: Collection[Identity]
+) -> Iterator[tuple[int, Write | Refusal]]:
+    """The type of each operation, and what it is or why no store need see it."""
     while True:
         type, is_last, _ = reader.fields(MULTI_HEADER)
         if is_last:
-            return Transaction(types, operations, refusal)
-        types.append(type)
+            return
+        if type == OpCode.SET_ACL:
+            raise Malformed("an access list in a multi")
         try:
-            operation = decode_operation(type, reader)
-        except Refusal as refused:
-            refusal = refusal or refused.code
-            continue
-        if refusal is None:
-            operations.append(operation)
+            yield type, decode_operation(type, reader, identities)
+        except Refusal as refusal:
+            yield type, refusal
 
 
 END_OF_RESULTS: Final = MULTI_HEADER.pack(ERROR_TYPE, True, -1)
@@ -240,24 +237,26 @@ END_OF_RESULTS: Final = MULTI_HEADER.pack(ERROR_TYPE, True, -1)
 
 def encode_refused_multi(count: int, index: int, code: int) -> bytes:
     """What ZooKeeper says of the operations around the one that was refused."""
-    codes = [Code.OK] * index + [code] + [Code.RUNTIME_INCONSISTENCY] * (count - index - 1)
-    return b"".join(map(encode_refused_result, codes)) + END_OF_RESULTS
+    before, behind = map(encode_refused_result, (Code.OK, Code.RUNTIME_INCONSISTENCY))
+    refused = before * index + encode_refused_result(code) + behind * (count - index - 1)
+    return refused + END_OF_RESULTS
 
 
 def encode_refused_result(code: int) -> bytes:
     return MULTI_HEADER.pack(ERROR_TYPE, False, code) + INT.pack(code)
 
 
-def encode_results(results: Iterable[tuple[int, bytes]]) -> bytes:
-    """Of operations, each with its type, that were done."""
-    parts = [MULTI_HEADER.pack(type, False, Code.OK) + body for type, body in results]
-    return b"".join(parts) + END_OF_RESULTS
+def encode_result(type: int, body: bytes) -> bytes:
+    """Of an operation that was done."""
+    return MULTI_HEADER.pack(type, False, Code.OK) + body
 
 
-def encode_outcome(type: int, operation: Operation, outcome: Outcome, stat: Stat | None) -> bytes:
+def encode_outcome(type: int, operation: Write, outcome: Outcome, stat: Stat | None) -> bytes:
     """`stat` is the node's after the whole multi, which may have changed it further; None if it has
     deleted it again.
     """
+    if isinstance(operation, CreateGuarded):
+        operation = operation.create
     if isinstance(operation, Create):
         assert isinstance(outcome, str)
         path = encode_text(outcome)
@@ -278,6 +277,8 @@ def encode_outcome(type: int, operation: Operation, outcome: Outcome, stat: Stat
         assert isinstance(outcome, int)
         changed = (stat or _GONE)._replace(version=outcome, data_length=len(operation.data))
         return encode_stat(changed)
+    if isinstance(operation, SetAccess):
+        return encode_stat(stat or _GONE)
     return b""
 
 

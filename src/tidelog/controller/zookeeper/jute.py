@@ -20,11 +20,12 @@ server of `tidelog zookeeper` speaks is in `tidelog/zookeeper/wire.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from tidelog.controller.access_lists import OPEN, NoAuth, encode_access_list
 from tidelog.controller.metadata_store import (
     BadArguments,
     BadVersion,
@@ -74,7 +75,6 @@ MULTI_HEADER: Final = struct.Struct(">i?i")  # type, whether it is the last, err
 # czxid mzxid ctime mtime version cversion aversion ephemeralOwner dataLength numChildren pzxid
 STAT: Final = struct.Struct(">qqqqiiiqiiq")
 _NULL: Final = INT.pack(-1)
-ALL_PERMISSIONS: Final = 31
 
 
 class Code(IntEnum):
@@ -88,6 +88,7 @@ class Code(IntEnum):
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
+    NO_AUTH = -102
     BAD_VERSION = -103
     NO_CHILDREN_FOR_EPHEMERALS = -108
     NODE_EXISTS = -110
@@ -124,6 +125,8 @@ class Malformed(Exception):
 
 def code_of(error: StoreError) -> Code:
     """What a server answers for it; the write of one that is not in the table has not happened."""
+    if isinstance(error, NoAuth):
+        return Code.NO_AUTH
     return next((Code(c) for c, kind in _ERRORS.items() if type(error) is kind), Code.SYSTEM_ERROR)
 
 
@@ -162,6 +165,11 @@ class Reader:
         return value
 
     @property
+    def size(self) -> int:
+        """Of the frame."""
+        return len(self._frame)
+
+    @property
     def is_at_end(self) -> bool:
         return self._position == len(self._frame)
 
@@ -182,16 +190,23 @@ class Reader:
             raise Malformed("a string is not UTF-8") from error
 
     def texts(self) -> list[str]:
+        return list(self.each_text())
+
+    def each_text(self) -> Iterator[str]:
         count = self.integer()
         if not -1 <= count <= (len(self._frame) - self._position) // INT.size:
             raise Malformed(f"a list of {count}")
-        return [self.text() for _ in range(count)]
+        for _ in range(count):
+            yield self.text()
 
     def stat(self) -> Stat:
-        czxid, mzxid, ctime, mtime, version, cversion, _, owner, length, children, pzxid = (
+        czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, children, pzxid = (
             self.fields(STAT)
         )
-        return Stat(czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children)
+        return Stat(
+            *(czxid, mzxid, pzxid, ctime, mtime),
+            *(version, cversion, owner, length, children, aversion),
+        )
 
 
 def encode_buffer(data: bytes | None) -> bytes:
@@ -207,16 +222,13 @@ def encode_texts(texts: Sequence[str]) -> bytes:
 
 
 def encode_stat(stat: Stat) -> bytes:
-    """Access lists never change here: the aversion is 0."""
-    czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children = stat
+    czxid, mzxid, pzxid, ctime, mtime, version, cversion, owner, length, children, aversion = stat
     return STAT.pack(
-        czxid, mzxid, ctime, mtime, version, cversion, 0, owner, length, children, pzxid
+        czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, children, pzxid
     )
 
 
-OPEN_TO_ALL: Final = (
-    INT.pack(1) + INT.pack(ALL_PERMISSIONS) + encode_text("world") + encode_text("anyone")
-)
+OPEN_TO_ALL: Final = encode_access_list(OPEN)
 
 
 # Requests

@@ -67,6 +67,13 @@ def member(text: str) -> Member:
     metavar="N=PEER_PORT:ELECTION_PORT",
     help="With Java: a member of the ensemble on this machine; once for each.",
 )
+@click.option(
+    "--loop-stall-warn-ms",
+    type=click.IntRange(0),
+    default=0,
+    envvar="TIDELOG_LOOP_STALL_WARN_MS",
+    hidden=True,  # as the broker's key of that name is internal
+)
 @log_level_option("warning")
 @log_format_option
 def command(
@@ -76,6 +83,7 @@ def command(
     java: bool,
     myid: int | None,
     server: tuple[Member, ...],
+    loop_stall_warn_ms: int,
     log_level: str,
     log_format: str,
 ) -> int:
@@ -87,15 +95,15 @@ def command(
     _require_not_of(JAVA, data)
     if host not in LOOPBACK:
         print(
-            f"tidelog: WARNING: {host} is not a loopback address, and this server does not ask who "
-            "its clients are: whoever can reach it can change everything.",
+            f"tidelog: WARNING: {host} is not a loopback address: whoever can reach this server "
+            "can change all nodes that have no access list, and passwords travel in plain text.",
             file=sys.stderr,
             flush=True,
         )
     set_up_logging(log_format, log_level)
     from tidelog.zookeeper.process import run
 
-    return run(data, host, port)
+    return run(data, host, port, loop_stall_warn_ms)
 
 
 def _run_java(settings: ServerSettings) -> int:

@@ -37,6 +37,7 @@ from tidelog.controller.zookeeper.jute import (
     Refused,
     Request,
     Sync,
+    encode_stat,
 )
 
 PATH = "/brokers/topics/ä"
@@ -107,7 +108,9 @@ def test_a_stat_has_its_fields_in_their_places() -> None:
         ephemeral_owner=kazoos.ephemeralOwner,
         data_length=kazoos.dataLength,
         num_children=kazoos.numChildren,
+        aversion=kazoos.aversion,
     )
+    assert encode_stat(stat) == STAT
 
 
 def test_a_node_without_data_has_null_and_reads_as_empty() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clock import FakeClock
-from tidelog.broker import loop_monitor
-from tidelog.broker.loop_monitor import MESSAGE, LoopMonitor, Reading, Stack, common_part, stack_of
+from tidelog import loop_monitor
+from tidelog.loop_monitor import MESSAGE, LoopMonitor, Reading, Stack, common_part, stack_of
 
 WARN_MS = 40
 

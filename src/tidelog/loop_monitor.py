@@ -8,7 +8,8 @@ Time in which the operating system let the loop's thread wait for a processor do
 the system tells it (Linux); time blocked in a system call does. The warning also tells the thread's
 CPU time and the time spent in garbage collection. A stall is measured to within one tick.
 
-The broker starts a monitor only if `tidelog.loop.stall.warn.ms` is set, once it serves.
+The broker and `tidelog zookeeper` start a monitor only if they are told to
+(`tidelog.loop.stall.warn.ms`, TIDELOG_LOOP_STALL_WARN_MS), once they serve.
 """
 
 from __future__ import annotations

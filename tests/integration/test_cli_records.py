@@ -308,6 +308,36 @@ def test_a_reader_that_goes_ends_the_command_silently(bootstrap: str, topic: str
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_counts_as_the_null_device(
+    bootstrap: str, empty: str, closed: str
+) -> None:
+    tidelog = f'"{sys.executable}" -m tidelog -b {bootstrap} --timeout 60s'
+    commands = f"{tidelog} produce {empty} {closed} && {tidelog} consume {empty} -e {closed}"
+    done = subprocess.run(
+        ["sh", "-c", commands],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout, "Traceback" in done.stderr) == ("", False)
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "patterns")])
+def test_what_is_no_pattern_of_topics_is_said(user: User, group: tuple[str, ...]) -> None:
+    user.types("consume", "^(", "-e", *group, code=1)
+    assert "'^(' is no regular expression" in user.errors
+
+
+def test_a_pattern_selects_the_same_topics_with_a_group_and_without(user: User, empty: str) -> None:
+    user.types("produce", empty, stdin="one\n")
+    pattern = f"^{empty[:-1]}"
+    assert user.lines("consume", pattern, "-e") == ["one"]
+    assert user.lines("consume", pattern, "-n", "1", "--group", f"g-{empty}") == ["one"]
+
+
 # Performance
 
 

@@ -21,6 +21,7 @@ from tests.conftest import StartBroker
 from tests.support.broker_process import EXTERNAL_BOOTSTRAP, BrokerProcess
 from tests.support.foreign_clients import CODECS
 from tests.support.raw_client import RawClient, create_topic
+from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.consumer import Consumer
 from tidelog.client.consumer.consumer import AsyncConsumer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
@@ -666,6 +667,48 @@ def test_a_pattern_finds_topics_that_come_later(
             assert consumer.subscription() == {f"{topic_name}-a", f"{topic_name}-b"}
 
     asyncio.run(story())
+
+
+def test_a_pattern_for_the_broker_need_not_be_one_of_python(
+    group_broker: Served, topic_name: str
+) -> None:
+    make_topic(group_broker, f"{topic_name}-a", 1)
+
+    async def story() -> None:
+        async with consuming(
+            group_broker.bootstrap, group_id=f"g-{topic_name}", group_protocol="consumer"
+        ) as consumer:
+            consumer.subscribe(pattern=rf"{topic_name}-\pL")
+            with pytest.raises(IllegalState, match="unsubscribe first"):
+                consumer.subscribe([topic_name])
+            await until(lambda: len(consumer.assignment()) == 1, consumer)
+            assert consumer.subscription() == {f"{topic_name}-a"}
+
+    asyncio.run(story())
+
+
+def test_what_is_no_pattern_is_refused(bootstrap: str) -> None:
+    with (
+        Consumer(bootstrap_servers=bootstrap, group_id="g") as consumer,
+        pytest.raises(IllegalState, match="no regular expression"),
+    ):
+        consumer.subscribe(pattern="(a")
+
+
+def test_offsets_that_the_wire_cannot_hold_are_refused(bootstrap: str, topic: str) -> None:
+    first = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=bootstrap, group_id=f"g-{topic}") as consumer:
+        consumer.assign([first])
+        for wrong in (-1, 1 << 63):
+            with pytest.raises(IllegalState, match=str(wrong)):
+                consumer.seek(first, wrong)
+            with pytest.raises(IllegalState, match=str(wrong)):
+                consumer.commit({first: wrong})
+    with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        pytest.raises(IllegalState, match="offset -1"),
+    ):
+        admin.alter_group_offsets(f"g-{topic}", {first: -1})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -342,6 +342,41 @@ def test_offsets_of_a_member_that_is_not_in_the_group_abort_the_transaction(
 
 
 @pytest.mark.usefixtures("protocol")
+def test_a_transaction_is_not_committed_without_a_record_that_send_refused(
+    bootstrap: str, topic: str
+) -> None:
+    with Producer(bootstrap_servers=bootstrap, transactional_id=f"tx-{topic}") as producer:
+        producer.init_transactions()
+        for wanted, value in ((topic, b"x" * 2_000_000), ("no topic's name", b"small")):
+            producer.begin_transaction()
+            producer.send(topic, b"kept together")
+            with pytest.raises(BrokerRefused):
+                producer.send(wanted, value)
+            with pytest.raises(BrokerRefused, match="abort the transaction"):
+                producer.commit_transaction()
+            producer.abort_transaction()
+        producer.begin_transaction()
+        with pytest.raises(MessageTooLarge):
+            producer.send_arrow(pa.table({"value": [b"x" * 2_000_000]}), topic)
+        with pytest.raises(MessageTooLarge, match="abort the transaction"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, b"after")
+    assert values(bootstrap, topic, isolation="read_committed") == [b"after"]
+
+
+def test_negative_offsets_are_not_sent_to_a_transaction(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap, transactional_id=f"tx-{topic}") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            with pytest.raises(IllegalState, match="offset -1"):
+                producer.send_offsets_to_transaction({TopicPartition(topic, 0): -1}, "g")
+            producer.send(topic, b"committed")
+    assert values(bootstrap, topic, isolation="read_committed") == [b"committed"]
+
+
+@pytest.mark.usefixtures("protocol")
 def test_a_newer_producer_fences_the_older_one(bootstrap: str, topic: str) -> None:
     old = Producer(bootstrap_servers=bootstrap, transactional_id=f"tx-{topic}")
     new = Producer(bootstrap_servers=bootstrap, transactional_id=f"tx-{topic}")

@@ -546,6 +546,15 @@ class BrokerConfig:
             )
         if self["replica.fetch.wait.max.ms"] > self["replica.lag.time.max.ms"]:
             yield ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
+        if self["num.replica.fetchers"] < 1:
+            yield InvalidValue(
+                "num.replica.fetchers", self["num.replica.fetchers"], "Value must be at least 1"
+            )
+        if self["max.connections.per.ip"] == 0 and not self["max.connections.per.ip.overrides"]:
+            yield ConfigError(
+                "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides is set, "
+                "because nobody could connect"
+            )
         yield from self._check_consumer_groups()
 
     def _check_consumer_groups(self) -> Iterator[ConfigError]:

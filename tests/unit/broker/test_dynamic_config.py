@@ -439,6 +439,21 @@ def test_access_lists_in_the_store_that_bind_nobody_are_warned_of(
     story()
 
 
+@pytest.mark.parametrize("change", [{"max_connections_per_ip": "0"}, {"num_replica_fetchers": "0"}])
+def test_a_value_that_would_end_all_service_is_refused(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path)
+        with pytest.raises(ConfigError, match=next(iter(change)).replace("_", r"\.")):
+            await broker.dynamic_config.alter_broker(None, setting(**change))
+        assert broker.dynamic_config.layers.dynamic_default == {}
+        await broker.close()
+
+    story()
+
+
 def test_a_limit_for_a_host_without_an_address_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -270,6 +270,8 @@ def test_bounds_for_single_hosts() -> None:
             "only one of",
         ),
         ({"max.connections.per.ip.overrides": "host"}, "host:count"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip.overrides"),
+        ({"num.replica.fetchers": "0"}, "must be at least 1"),
         ({"replica.selector.class": "com.example.Selector"}, "must be one of"),
         ({"group.coordinator.rebalance.protocols": "classic,share"}, "must be one of"),
         ({"replica.fetch.wait.max.ms": "31000"}, "replica.socket.timeout.ms"),

@@ -18,6 +18,7 @@ from tidelog.client.admin.asking import Asking, Found, Result, problem_of
 from tidelog.client.consumer.offset_and_metadata import (
     OffsetAndMetadata,
     known_epoch,
+    require_committable,
     wire_epoch,
 )
 from tidelog.client.errors import ClientError, CommitRefused, refused
@@ -280,12 +281,17 @@ class GroupCalls(Asking):
     ) -> dict[TopicPartition, Result[None]]:
         """Commits the offsets to read next, for a group without members."""
 
+        wanted = {
+            partition: OffsetAndMetadata(given) if isinstance(given, int) else given
+            for partition, given in offsets.items()
+        }
+        require_committable(wanted)
+
         async def step(some: list[TopicPartition], _: int) -> Found[TopicPartition, None]:
             node_id = await self.coordinator_of(GROUP, group_id)
             topics: dict[str, OffsetCommitRequestTopic] = {}
             for partition in some:
-                given = offsets[partition]
-                row = OffsetAndMetadata(given) if isinstance(given, int) else given
+                row = wanted[partition]
                 topic = topics.setdefault(
                     partition.topic, OffsetCommitRequestTopic(name=partition.topic)
                 )
@@ -312,7 +318,7 @@ class GroupCalls(Asking):
                 for row in topic.partitions
             }
 
-        return await self.each(f"offset commit of group {group_id}", offsets, step, timeout)
+        return await self.each(f"offset commit of group {group_id}", wanted, step, timeout)
 
     async def delete_group_offsets(
         self,

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidelog.client.blocking.loop_thread import LoopThread
+from tidelog.client.errors import ClientError
 from tidelog.client.producer.accumulator import NoMemory
 from tidelog.client.producer.async_producer import AsyncProducer, Serializer
 from tidelog.config.client import ProducerConfig
@@ -119,6 +120,9 @@ class Producer:
             delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         except NoMemory:
             delivery = None
+        except ClientError as problem:
+            self._producer.not_taken(problem)
+            raise
         if delivery is None:
             return self._run(
                 lambda: self._producer.send_when_possible(

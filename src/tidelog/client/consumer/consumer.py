@@ -36,6 +36,7 @@ from tidelog.client.consumer.fetch_buffer import (
 from tidelog.client.consumer.fetcher import Fetcher
 from tidelog.client.consumer.iterated_records import Deserializer, IteratedRecords
 from tidelog.client.consumer.offset_and_metadata import (
+    OFFSET_MAX,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -203,8 +204,7 @@ class AsyncConsumer:
         group = self._must_have_group("subscribe")
         if (topics is None) == (pattern is None):
             raise IllegalState("subscribe takes either topics or a pattern")
-        if isinstance(group, ConsumerMembershipManager):
-            group.regex = pattern if isinstance(pattern, str) else None
+        regex: str | None = None
         if topics is not None:
             if isinstance(topics, str):
                 raise IllegalState("topics are a list of names, not one string")
@@ -214,10 +214,16 @@ class AsyncConsumer:
             if not names:
                 raise IllegalState("subscribe without topics; unsubscribe gives topics up")
             self._subscription.subscribe(names, listener)
+        elif isinstance(group, ConsumerMembershipManager) and isinstance(pattern, str):
+            # The broker's syntax (RE2) is not that of `re`.
+            regex = pattern
+            self._subscription.subscribe_pattern(None, listener)
         else:
             assert pattern is not None
-            self._subscription.subscribe_pattern(re.compile(pattern), listener)
-            self._follow_pattern()
+            self._subscription.subscribe_pattern(_compiled(pattern), listener)
+        if isinstance(group, ConsumerMembershipManager):
+            group.regex = regex
+        self._follow_pattern()
         group.subscription_changed()
         self._note_news()
 
@@ -468,10 +474,10 @@ class AsyncConsumer:
         state = self._subscription.state(partition)
         self.iterated.forget([partition])
         if isinstance(offset, OffsetAndMetadata):
-            position = Position(_not_negative(offset.offset), wire_epoch(offset.leader_epoch))
+            position = Position(_valid(offset.offset), wire_epoch(offset.leader_epoch))
             state.seek_validated(position, self._cluster.metadata.leader_or_none(partition))
         else:
-            state.seek(Position(_not_negative(offset)))
+            state.seek(Position(_valid(offset)))
         self._note_news()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -760,7 +766,14 @@ def with_client_id(config: ConsumerConfig) -> ConsumerConfig:
     return config
 
 
-def _not_negative(offset: int) -> int:
-    if offset < 0:
-        raise IllegalState(f"an offset is not negative: {offset}")
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as problem:
+        raise IllegalState(f"{pattern!r} is no regular expression: {problem}") from problem
+
+
+def _valid(offset: int) -> int:
+    if not 0 <= offset <= OFFSET_MAX:
+        raise IllegalState(f"an offset is from 0 to {OFFSET_MAX}, not {offset}")
     return offset

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.client.errors import IllegalState
 from tidelog.types import NO_LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog.types import TopicPartition
 
 NO_GENERATION_ID: Final = -1
 NO_MEMBER_ID: Final = ""
+OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -33,6 +40,13 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = NO_GENERATION_ID
     member_id: str = NO_MEMBER_ID
     group_instance_id: str | None = None
+
+
+def require_committable(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Brokers take a negative offset, and who reads it takes it for no offset at all."""
+    for partition, row in offsets.items():
+        if not 0 <= row.offset <= OFFSET_MAX:
+            raise IllegalState(f"partition {partition}: offset {row.offset} cannot be committed")
 
 
 def known_epoch(leader_epoch: int) -> int | None:

@@ -23,6 +23,7 @@ from tidelog.client.consumer.offset_and_metadata import (
     NO_MEMBER_ID,
     OffsetAndMetadata,
     known_epoch,
+    require_committable,
     wire_epoch,
 )
 from tidelog.client.consumer.offset_lookup import names_of
@@ -32,7 +33,6 @@ from tidelog.client.errors import (
     CommitFailed,
     ConnectionFailed,
     FencedInstance,
-    IllegalState,
     RequestTimedOut,
     UnknownTopic,
     refused,
@@ -208,7 +208,7 @@ class OffsetCommits:
         self, offsets: Offsets, timeout_s: float | None = None, *, awaits_topics: bool = True
     ) -> None:
         """Returns when the offsets are committed and all earlier commits have their outcome."""
-        _require_valid(offsets)
+        require_committable(offsets)
         what = f"commit of {names_of(offsets)} to group {self._group_id}"
         patience = self._cluster.patience(what)
         if timeout_s is not None:
@@ -227,7 +227,7 @@ class OffsetCommits:
         await self.settle(patience.left_s)
 
     def commit_soon(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
-        _require_valid(offsets)
+        require_committable(offsets)
         work = self._commit_and_note(offsets, on_commit, self._take_turn())
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -449,12 +449,6 @@ class _FetchedTopic(Protocol):
 
     @property
     def partitions(self) -> Iterable[_FetchedPartition]: ...
-
-
-def _require_valid(offsets: Offsets) -> None:
-    for partition, row in offsets.items():
-        if row.offset < 0:
-            raise IllegalState(f"partition {partition}: offset {row.offset} cannot be committed")
 
 
 def _commit_request(

@@ -229,8 +229,9 @@ class SubscriptionState:
         return self._change_topics(frozenset(topics))
 
     def subscribe_pattern(
-        self, pattern: re.Pattern[str], listener: RebalanceListener | None
+        self, pattern: re.Pattern[str] | None, listener: RebalanceListener | None
     ) -> None:
+        """None if the broker evaluates the pattern."""
         self._become(SubscriptionType.PATTERN)
         self.listener = listener
         self.pattern = pattern

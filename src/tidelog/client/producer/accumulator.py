@@ -155,6 +155,9 @@ class RecordAccumulator:
             time.time_ns if isinstance(clock, SystemClock) else lambda: clock.time_ms() * 1_000_000
         )
         self._batch_bytes = settings.batch_bytes
+        # A record up to here surely fits into max.request.size and buffer.memory.
+        smallest_limit = min(settings.request_bytes_max, settings.buffer_bytes)
+        self._record_bytes_max = smallest_limit - HEADER_SIZE - RECORD_OVERHEAD_BYTES_MAX
         self._hashes_keys = settings.hashes_keys
         self._topics: dict[str, TopicRecords] = {}
         self._waiting: dict[TopicPartition, PartitionQueue] = {}  # queues that are not empty
@@ -250,7 +253,7 @@ class RecordAccumulator:
                 self._transactions.maybe_add_partition(queue.partition)
                 queue.token = self._transactions.send_token
             batch = queue.last_batch
-            if batch is None or batch.size + size > batch.size_max:
+            if batch is None or batch.size + size > batch.size_max or size > self._record_bytes_max:
                 batch = self._begin_batch(topic, queue, size, reserved_bytes)
             elif reserved_bytes:
                 self.pool.give_back(reserved_bytes)
@@ -304,10 +307,11 @@ class RecordAccumulator:
         """A new batch behind the others, which takes no less than this record."""
         if self.is_closed:
             raise Closed("the producer is closed")
-        size_max = max(self._batch_bytes, HEADER_SIZE + size + RECORD_OVERHEAD_BYTES_MAX)
+        alone_bytes = HEADER_SIZE + size + RECORD_OVERHEAD_BYTES_MAX
+        if size > self._record_bytes_max:
+            self._require_sendable(queue.partition, alone_bytes)
+        size_max = max(self._batch_bytes, alone_bytes)
         needed_bytes = min(size_max, self.pool.total_bytes)
-        if size_max > self._batch_bytes:
-            self._require_sendable(queue.partition, size_max)
         self._close_last_batch(queue)
         if reserved_bytes < needed_bytes:
             if not self.pool.take(needed_bytes - reserved_bytes):

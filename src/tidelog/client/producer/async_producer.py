@@ -19,9 +19,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tidelog.client.consumer.offset_and_metadata import ConsumerGroupMetadata, OffsetAndMetadata
+from tidelog.client.consumer.offset_and_metadata import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    require_committable,
+)
 from tidelog.client.errors import (
     BufferExhausted,
+    ClientError,
     Closed,
     IllegalState,
     InvalidRow,
@@ -190,6 +195,9 @@ class AsyncProducer:
             )
         except NoMemory:
             delivery = None
+        except ClientError as problem:
+            self.not_taken(problem)
+            raise
         if delivery is None:
             return await self.send_when_possible(
                 topic, value, key, partition, timestamp, headers, on_delivery
@@ -229,6 +237,30 @@ class AsyncProducer:
     ) -> Delivery:
         """Waits for what `append` did not find, at most max.block.ms."""
         self.start()
+        try:
+            return await self._send_within_block_time(
+                topic, value, key, partition, timestamp, headers, on_delivery
+            )
+        except ClientError as problem:
+            self.not_taken(problem)
+            raise
+
+    def not_taken(self, problem: ClientError) -> None:
+        """A record that the application wanted in its transaction will not be there."""
+        if self.transactions is not None:
+            with self.accumulator.lock:
+                self.transactions.record_not_taken(problem)
+
+    async def _send_within_block_time(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
         if partition is not None and partition < 0:
             raise InvalidRow(f"partition {partition} of topic {topic}: there is no such partition")
         deadline = self._clock.monotonic() + self._max_block_s
@@ -346,13 +378,22 @@ class AsyncProducer:
             from tidelog.client.producer.arrow_rows import ArrowRows
 
             self._arrow_rows = ArrowRows(self.config, self._partitioner)
+        try:
+            return ArrowDelivery(await self._append_rows(self._arrow_rows, table, topic))
+        except ClientError as problem:
+            self.not_taken(problem)
+            raise
+
+    async def _append_rows(
+        self, arrow_rows: ArrowRows, table: Any, topic: str | None
+    ) -> list[ProducerBatch]:
         batches: list[ProducerBatch] = []
-        for name, rows in self._arrow_rows.by_topic(table, topic):
+        for name, rows in arrow_rows.by_topic(table, topic):
             deadline = self._clock.monotonic() + self._max_block_s
             view = await self._wait_for_partition(name, None, deadline)
-            for partition, encoded, count in self._arrow_rows.encoded(view, rows, self._time_ms()):
+            for partition, encoded, count in arrow_rows.encoded(view, rows, self._time_ms()):
                 batches.append(await self._append_encoded(partition, encoded, count))
-        return ArrowDelivery(batches)
+        return batches
 
     async def _append_encoded(
         self, partition: TopicPartition, encoded: EncodedRecords, records_count: int
@@ -455,6 +496,7 @@ class AsyncProducer:
             )
             for partition, offset in offsets.items()
         }
+        require_committable(committed)
         if committed:
             await self._transact(lambda transactions: transactions.send_offsets(committed, group))
 

@@ -33,7 +33,13 @@ from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.errors import ClientError, IllegalState, ProducerFenced, UnsupportedByBroker
+from tidelog.client.errors import (
+    ClientError,
+    IllegalState,
+    ProducerFenced,
+    Serialization,
+    UnsupportedByBroker,
+)
 from tidelog.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch, ProducerSequences
 from tidelog.client.producer.transaction_requests import (
     AddOffsetsToTxn,
@@ -454,6 +460,13 @@ class TransactionManager:
         self.become_fatal(error)
 
     # Batches
+
+    def record_not_taken(self, error: ClientError) -> None:
+        """`send` raised this. As in Kafka the transaction, which lacks the record, can only be
+        aborted then; a call that was wrong in itself changes nothing."""
+        is_misuse = isinstance(error, IllegalState | Serialization)
+        if self.state == State.IN_TRANSACTION and not is_misuse:
+            self._take_error_of_batch(error)
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether the first batch of a queue may be drained now."""

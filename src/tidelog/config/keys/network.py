@@ -103,7 +103,8 @@ KEYS: Final = (
         "max.connections.per.ip",
         INT,
         MAX_CONNECTIONS_PER_IP,
-        "Open connections from one address at most; further ones are closed at once.",
+        "Open connections from one address at most; further ones are closed at once. 0 is for "
+        "brokers with max.connections.per.ip.overrides.",
         valid=at_least(0),
         dynamic=CLUSTER_WIDE,
     ),

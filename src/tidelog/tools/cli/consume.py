@@ -13,6 +13,7 @@ Places are those of record_selection.py and formats those of record_format.py.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -259,14 +260,13 @@ def _places(
 def _partitions(
     consumer: Consumer, topics: tuple[str, ...], wanted: tuple[int, ...]
 ) -> list[TopicPartition]:
-    import re
-
     names: list[str] = []
     for topic in topics:
         if not topic.startswith("^"):
             names.append(topic)
             continue
-        found = [name for name in consumer.list_topics() if re.search(topic, name)]
+        pattern = _compiled(topic)
+        found = [name for name in consumer.list_topics() if pattern.search(name)]
         if not found:
             raise CommandFailed(f"no topic matches {topic}. `tidelog topic list` shows the topics.")
         names += sorted(found)
@@ -278,6 +278,21 @@ def _partitions(
                 raise CommandFailed(f"topic {name} has no partition {index}")
             places.append(TopicPartition(name, index))
     return places
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise CommandFailed(f"{text!r} is no regular expression: {error}") from None
+
+
+def _whole_name_pattern(topic: str) -> str:
+    """A subscription's pattern has to match whole names; ours may match any part of one."""
+    if not topic.startswith("^"):
+        return re.escape(topic)
+    _compiled(topic)
+    return f".*(?:{topic}).*"
 
 
 def read_spans(
@@ -332,9 +347,8 @@ def _as_member(
         **extra,
     }
     with session.consumer(settings) as consumer:
-        patterns = [topic for topic in topics if topic.startswith("^")]
-        if patterns:
-            consumer.subscribe(pattern="|".join(f"(?:{topic})" for topic in topics))
+        if any(topic.startswith("^") for topic in topics):
+            consumer.subscribe(pattern="|".join(map(_whole_name_pattern, topics)))
         else:
             consumer.subscribe(list(topics))
         while not limit.is_reached:

@@ -113,6 +113,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -132,6 +133,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         logging.getLogger("tidelog").critical("a bug in tidelog", exc_info=error)
         return fail(f"a bug in tidelog: {type(error).__name__}: {error}")
+
+
+def _open_closed_streams() -> None:
+    """Gives the null device to a standard stream that was closed before the start (`>&-`).
+
+    Python has None in its place, and the first segment or socket would get its number: whatever
+    writes to standard error by number would write into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode))
 
 
 def _run(arguments: list[str]) -> int:

@@ -156,6 +156,24 @@ def test_a_record_that_no_request_could_hold_is_refused(
         stage.append(b"x" * 2500)
 
 
+@pytest.mark.parametrize(
+    ("request_bytes_max", "buffer_bytes", "key"),
+    [(500, 9000, "max.request.size"), (9000, 500, "buffer.memory")],
+)
+def test_the_limits_hold_for_records_that_fit_into_a_batch_too(
+    request_bytes_max: int, buffer_bytes: int, key: str
+) -> None:
+    stage = ProducerStage(
+        batch_bytes=2000, request_bytes_max=request_bytes_max, buffer_bytes=buffer_bytes
+    )
+    with pytest.raises(MessageTooLarge, match=key):
+        stage.append(b"x" * 500)
+    stage.append(b"x" * 100)
+    with pytest.raises(MessageTooLarge, match=key):
+        stage.append(b"x" * 500)  # there is room in the batch of the record before
+    assert stage.drain_one().records_count == 1
+
+
 # Partitions
 
 

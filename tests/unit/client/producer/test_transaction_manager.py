@@ -12,9 +12,11 @@ from tidelog.client.errors import (
     ClientError,
     CommitFailed,
     IllegalState,
+    MessageTooLarge,
     NotAuthorized,
     ProducerFenced,
     RequestTimedOut,
+    Serialization,
     UnreadableAnswer,
     refused,
 )
@@ -470,6 +472,30 @@ def test_a_transaction_with_an_error_can_only_be_aborted() -> None:
         manager.commit()
     manager.abort()
     assert manager.state == State.ABORTING
+
+
+def test_a_record_that_was_not_taken_cannot_be_missing_from_a_commit() -> None:
+    manager = in_transaction(T0)
+    manager.record_not_taken(MessageTooLarge("too large", ErrorCode.MESSAGE_TOO_LARGE))
+    with pytest.raises(MessageTooLarge, match="abort the transaction"):
+        manager.commit()
+    manager.abort()
+    assert manager.state == State.ABORTING
+
+
+def test_a_wrong_call_of_send_leaves_the_transaction_as_it_is() -> None:
+    manager = in_transaction(T0)
+    manager.record_not_taken(Serialization("no bytes"))
+    manager.record_not_taken(IllegalState("closed"))
+    manager.commit()
+    assert manager.state == State.COMMITTING
+
+
+def test_a_record_that_was_not_taken_outside_a_transaction_spoils_nothing() -> None:
+    manager = ready_manager()
+    manager.record_not_taken(RequestTimedOut("no metadata"))
+    manager.begin()
+    assert manager.state == State.IN_TRANSACTION
 
 
 def test_after_a_failed_batch_an_abort_gets_a_new_epoch() -> None:

@@ -51,8 +51,10 @@ generate: setup
 	$(BIN)/python -m tidelog.config.reference
 
 # the documentation as a site in build/site; fails if a link is broken
-docs: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+docs:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --group docs
 	$(BIN)/python packaging/documentation_site.py
 
 # sdist and wheels in dist/, built, checked and tried on each Python; uploads nothing.

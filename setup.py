@@ -9,7 +9,10 @@ runs everywhere, slowly.
 
 import os
 import runpy
+import shlex
+import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -58,8 +61,19 @@ class BuildSideBySide(build_ext):
             super().build_extensions()
 
 
+def has_compiler() -> bool:
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    try:
+        return not subprocess.run([*command, "--version"], capture_output=True).returncode
+    except OSError:
+        return False
+
+
 def compiled_modules() -> list[Extension]:
     if os.environ.get("TIDELOG_COMPILE") in ("0", "none") or BUILDS_NOTHING & set(sys.argv):
+        return []
+    if not has_compiler():  # mypyc would write its C files for a minute, and nobody could use them
+        print("no C compiler is there: hot modules stay interpreted")
         return []
     try:
         from mypyc.build import mypycify

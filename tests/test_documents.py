@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -72,17 +73,29 @@ def anchors(document: Path) -> set[str]:
     return found
 
 
+def targets(document: Path) -> Iterator[tuple[str, Path, str]]:
+    """Links into the repository: as written, the file, and its anchor."""
+    for link in (markdown or html for markdown, html in LINK.findall(prose(document))):
+        if not re.match(r"[a-z]+:", link):
+            path, _, anchor = link.partition("#")
+            yield link, (document.parent / path).resolve() if path else document, anchor
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)
 def test_every_link_and_picture_points_to_a_file_and_heading_that_exist(document: Path) -> None:
-    broken = []
-    for link in (markdown or html for markdown, html in LINK.findall(prose(document))):
-        if re.match(r"[a-z]+:", link):
-            continue
-        path, _, anchor = link.partition("#")
-        target = (document.parent / path).resolve() if path else document
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
-    assert not broken
+    assert not [
+        link
+        for link, target, anchor in targets(document)
+        if not target.exists() or (anchor and anchor not in anchors(target))
+    ]
+
+
+def test_the_site_holds_every_file_that_a_document_links_to() -> None:
+    site = runpy.run_path(str(ROOT / "packaging" / "documentation_site.py"))
+    copied = set(site["copied_files"]())
+    linked = [(name_of(each), *link) for each in DOCUMENTS for link in targets(each)]
+    assert linked
+    assert not [(page, link) for page, link, target, _ in linked if target not in copied]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)

@@ -1,8 +1,8 @@
 """The console in a real browser: every page, in both themes, wide and narrow, with hostile data.
 
-One broker, one console process and one Chromium serve all tests of this file. `page_checks.js` is a
-small accessibility checker of our own; what it finds, an error in the browser's console, or a
-violation of the content security policy fails the test.
+One broker, one console process and one Chromium serve all tests of this file. What axe or
+`page_checks.js` finds, an error in the browser's console, or a violation of the content security
+policy fails the test.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.support.axe import violations
 from tests.support.broker_process import TIDELOG, BrokerProcess, dies_with_us
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.consumer import Consumer
@@ -32,6 +33,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 pytestmark = [
     pytest.mark.integration,
@@ -78,12 +80,14 @@ class Browsing:
         return self.page.inner_text("main")
 
     def problems(self) -> list[str]:
-        """Of this page in both themes, and narrow."""
+        """Of this page wide and narrow, in both themes."""
         found: dict[str, None] = {}
-        for size, theme in ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light")):
+        for size in (WIDE, NARROW):
             self.page.set_viewport_size(size)
-            self.page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
             found |= dict.fromkeys(self.page.evaluate(CHECKS))
+            for theme in ("dark", "light"):
+                self.page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+                found |= dict.fromkeys(violations(self.page, contrast_only=theme == "dark"))
         self.page.set_viewport_size(WIDE)
         return list(found)
 
@@ -98,6 +102,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             "tidelog.metrics.listener": "http://127.0.0.1:0",
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
             "super.users": "User:ANONYMOUS",
+            "offsets.topic.num.partitions": "2",
         },
     ) as broker:
         properties = {"bootstrap.servers": broker.bootstrap}
@@ -168,7 +173,7 @@ PAGES = (
     "/topics/+new",
     "/topics/orders",
     f"/topics/{LONG}",
-    f"/topics/{LONG}/configs",
+    f"/topics/{LONG}/configs?q=retention",
     "/topics/orders/configs/retention.ms",
     "/topics/orders/partitions",
     "/topics/orders/empty",
@@ -210,6 +215,28 @@ def test_a_page_that_is_not_there_is_a_page_too(browsing: Browsing, path: str) -
     browsing.go(path, 404)
     assert not browsing.problems()
     browsing.complaints.clear()  # the browser tells of the 404
+
+
+def test_axe_and_our_own_checks_find_what_is_planted(browsing: Browsing) -> None:
+    browsing.go("/settings")
+    browsing.page.evaluate(
+        """() => {
+            const button = document.createElement("button");
+            const text = document.createElement("p");
+            text.textContent = "hard to read";
+            text.style.color = "color-mix(in srgb, var(--ground) 70%, var(--text))";
+            const wide = document.createElement("h1");
+            wide.textContent = "a second one";
+            wide.style.width = "2000px";
+            document.querySelector("main").append(button, text, wide);
+        }"""
+    )
+    found = "\n".join(browsing.problems())
+    assert "button-name (critical): <button>" in found
+    assert found.count("color-contrast (serious)") == 2, "in both themes"
+    assert "not one h1" in found
+    assert "px too wide at 390 px" in found
+    assert "px too wide at 1280 px" in found
 
 
 def test_pages_of_links_are_followed_from_the_lists(browsing: Browsing) -> None:
@@ -345,7 +372,7 @@ def test_a_theme_is_kept_from_page_to_page(browsing: Browsing) -> None:
     browsing.go("/settings")
     page.get_by_label("Theme", exact=True).select_option("auto")
     page.get_by_role("button", name="Use it").click()
-    page.wait_for_function("document.documentElement.dataset.theme === 'auto'")
+    page.locator("html[data-theme=auto]").wait_for(state="attached")
 
 
 def test_a_narrow_page_has_its_navigation_behind_a_button(browsing: Browsing) -> None:

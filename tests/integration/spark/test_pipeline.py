@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.spark.conftest import missing
+from tests.support.console_client import ConsoleClient
 from tests.support.spark_topics import SparkTopics
+from tidelog.tools.console.settings import ConsoleSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -278,7 +281,8 @@ def demo(tmp_path: Path) -> list[str]:
     return [*command, "--data", str(tmp_path / "data"), *small]
 
 
-def test_the_demo_counts_every_event_and_ends(demo: list[str]) -> None:
+def test_the_demo_counts_every_event_and_ends(demo: list[str], tmp_path: Path) -> None:
+    data = tmp_path / "data"
     ended = subprocess.run(
         [*demo, "--once"], capture_output=True, text=True, timeout=DEMO_TIMEOUT_S, check=False
     )
@@ -286,6 +290,19 @@ def test_the_demo_counts_every_event_and_ends(demo: list[str]) -> None:
     assert ended.stdout.startswith("tidelog ready broker.id=0 ")
     assert ended.stdout.count("✓") == 4
     assert "every event was counted" in ended.stdout
+    # The console's page of pipelines has the same numbers, from the file that the run left.
+    count = re.search(r"(\d+) of (\d+) broken events, (\d+) different reasons", ended.stdout)
+    sent = re.search(r"every event was counted: ([\d,]+) events", ended.stdout)
+    assert count is not None
+    assert sent is not None
+    settings = ConsoleSettings({"bootstrap.servers": "127.0.0.1:1"}, pipelines=data)
+    with ConsoleClient(settings) as console:
+        assert f"does not run 0 {count[1]} 4" in console.get("/pipelines").words
+        page = console.get("/pipelines/one?folder=pipeline").words
+        assert f"Lag 0 records not read yet Dead letters {count[1]}" in page
+        assert page.count(" ended ") == 4
+        assert re.search(rf"revenue \S+ ended \d+ {sent[1]} ", page), page
+        assert sum(int(each) for each in re.findall(r"(\d+) rows?: ", page)) == int(count[1])
 
 
 def test_without_java_the_demo_serves_the_broker_alone_until_a_signal(demo: list[str]) -> None:

@@ -53,9 +53,13 @@ class Script:
 
 
 def glimpses(script: Script, count: int, wanted: RecordFilter = ALL) -> list[tuple[float, Glimpse]]:
+    """Without the empty one that says where the tail begins."""
+
     async def take() -> list[tuple[float, Glimpse]]:
         found = []
         stream = follow(script, wanted, script.clock)
+        assert await anext(stream) == Glimpse([], 0, 0, 0, 0)
+        assert script.sought == [{0: 1_000}]
         async for glimpse in stream:
             found.append((script.clock.now, glimpse))
             if len(found) == count:

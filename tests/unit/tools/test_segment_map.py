@@ -176,6 +176,13 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path, names: tuple[str, ...])
         inside(root, *names)
 
 
+def test_logs_are_listed_by_topic_and_partition(tmp_path: Path) -> None:
+    names = ["a-0", "a-2", "a-2.x1-future", "a-10", "a-b-1", "b-0"]
+    for name in [*reversed(names), "checkpoint", "no partition-1"]:
+        (tmp_path / name).mkdir()
+    assert [each.name for each in log_folders(tmp_path)] == names
+
+
 def test_links_are_not_listed(tmp_path: Path) -> None:
     written(tmp_path / "other" / "b-0", batch(0))
     written(tmp_path / "root" / "a-0", batch(0))

@@ -23,7 +23,9 @@ RECORDS_MAX: Final = 100
 FOLDERS_MAX: Final = 20_000
 
 LOG_NAME: Final = re.compile(r"(\d{20})\.log")
-FOLDER_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-\d+(\.[a-zA-Z0-9]+-(delete|future|stray))?")
+FOLDER_NAME: Final = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})(\.[a-zA-Z0-9]+-(delete|future|stray))?"
+)
 
 
 class OutsideTheFolder(Exception):
@@ -106,15 +108,14 @@ def inside(root: Path, *names: str) -> Path:
 
 
 def log_folders(root: Path) -> list[LogFolder]:
-    """Folders of partitions, by name; raises OSError."""
-    names = sorted(
-        each.name for each in islice(os.scandir(root), FOLDERS_MAX) if _is_own_folder(each)
-    )
+    """Folders of partitions, by topic and partition; raises OSError."""
+    own = [each.name for each in islice(os.scandir(root), FOLDERS_MAX) if _is_own_folder(each)]
+    found = [match for match in map(FOLDER_NAME.fullmatch, own) if match is not None]
+    found.sort(key=lambda match: (match["topic"], int(match["partition"]), match[0]))
     return [
-        LogFolder(name, len(files), sum(size for _, size in files))
-        for name in names
-        if FOLDER_NAME.fullmatch(name)
-        for files in [_logs_in(root / name)]
+        LogFolder(match[0], len(files), sum(size for _, size in files))
+        for match in found
+        for files in [_logs_in(root / match[0])]
     ]
 
 

@@ -2,9 +2,10 @@
 
     async for glimpse in follow(source, wanted, starts):
 
-A glimpse is made at once when records come after a silence, and then every GLIMPSE_S. It has at
-most SHOWN_MAX records, the newest ones, and says how many matches it left out. A tail that falls
-more than BEHIND_MAX records behind goes to the end, and says how many it did not look at.
+The first glimpse is empty: the tail knows where it begins, and misses nothing that is written from
+here on. A glimpse is made at once when records come after a silence, and then every GLIMPSE_S. It
+has at most SHOWN_MAX records, the newest ones, and says how many matches it left out. A tail that
+falls more than BEHIND_MAX records behind goes to the end, and says how many it did not look at.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ async def follow(
     if starts is None:
         starts = {partition: span.stop for partition, span in (await flow.bounds()).items()}
     flow.seek(starts)
+    yield Glimpse([], 0, 0, 0, 0)
     gathered = _Gathered()
     due = 0.0
     while True:

@@ -24,8 +24,8 @@ function live(root) {
   const start = () => {
     stop();
     source = new EventSource(root.dataset.live);
-    source.addEventListener("open", () => say("on", "live"));
     source.addEventListener("parts", (event) => {
+      say("on", "live");
       for (const [name, html] of Object.entries(JSON.parse(event.data))) replace(root, name, html);
     });
     source.addEventListener("problem", (event) => say("off", event.data));

@@ -24,6 +24,7 @@ function live(root) {
   const start = () => {
     stop();
     source = new EventSource(root.dataset.live);
+    source.addEventListener("open", () => say("", "connected"));
     source.addEventListener("parts", (event) => {
       say("on", "live");
       for (const [name, html] of Object.entries(JSON.parse(event.data))) replace(root, name, html);

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -261,6 +260,8 @@ def in_memory(text: str) -> Iterator[str]:
         descriptor = os.memfd_create("tidelog-tls")
         path = f"/proc/self/fd/{descriptor}"
     else:
+        import tempfile
+
         descriptor, path = tempfile.mkstemp(prefix="tidelog-tls-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -10,7 +10,6 @@ is one line for the user, and click.UsageError for arguments that do not go toge
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -79,6 +78,8 @@ class Group(_Usage, click.Group):
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             if name.startswith("-"):
                 ctx.fail(f"no such option: {name}")
+            from difflib import get_close_matches
+
             near = get_close_matches(name, self.list_commands(ctx), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             ctx.fail(f"there is no command {name!r}{hint}")

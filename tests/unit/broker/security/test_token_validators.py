@@ -10,7 +10,8 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.metadata import in_loop
 from tests.support.oauth_provider import claims_of, ec_key, jwks, rsa_key, signed
-from tidelog.broker.security.token_validators import EXPEDITED_S, TokenValidators
+from tidelog.broker.security.refreshing_key_set import EXPEDITED_S
+from tidelog.broker.security.token_validators import TokenValidators
 from tidelog.config.broker import BrokerConfig
 from tidelog.errors import StartupError
 from tidelog.sasl.oauth.access_token import InvalidToken

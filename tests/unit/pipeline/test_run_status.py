@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,25 @@ def test_a_wish_restarts_the_query_and_goes_away(tmp_path: Path) -> None:
     assert starts.count == 2
     assert not wish.exists()
     assert not other.exists()
+
+
+def test_a_wish_can_be_made_while_others_are_granted(tmp_path: Path) -> None:
+    running = RunningPipeline(PIPELINE)
+    file = StatusFile(tmp_path)
+    done = threading.Event()
+
+    def grant() -> None:
+        while not done.is_set():
+            file.grant_wishes(running)
+
+    granting = threading.Thread(target=grant)
+    granting.start()
+    try:
+        for _ in range(200):
+            wish_restart(tmp_path, "revenue")
+    finally:
+        done.set()
+        granting.join()
 
 
 def test_a_process_that_is_gone_is_not_alive() -> None:

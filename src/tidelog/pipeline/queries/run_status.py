@@ -109,7 +109,7 @@ class StatusFile:
             if file.name in running.queries:
                 running.restart(file.name)
                 granted.append(file.name)
-            file.unlink()
+            file.unlink(missing_ok=True)
         return granted
 
 
@@ -173,7 +173,8 @@ def _must_fit(told: S) -> S:
 def wish_restart(folder: Path, query: str) -> Path:
     """The file that goes away once the query has been started again."""
     file = folder / FOLDER / "restart" / query
-    write_whole(file, "")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()  # nothing is ever there but wishes: `grant_wishes` takes away what it finds
     return file
 
 

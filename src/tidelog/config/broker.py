@@ -546,6 +546,8 @@ class BrokerConfig:
             )
         if self["replica.fetch.wait.max.ms"] > self["replica.lag.time.max.ms"]:
             yield ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
+        if 0 < self["queued.max.request.bytes"] < self["socket.request.max.bytes"]:
+            yield ConfigError("queued.max.request.bytes must not be below socket.request.max.bytes")
         if self["num.replica.fetchers"] < 1:
             yield InvalidValue(
                 "num.replica.fetchers", self["num.replica.fetchers"], "Value must be at least 1"

@@ -272,6 +272,7 @@ def test_bounds_for_single_hosts() -> None:
         ({"max.connections.per.ip.overrides": "host"}, "host:count"),
         ({"max.connections.per.ip": "0"}, "max.connections.per.ip.overrides"),
         ({"num.replica.fetchers": "0"}, "must be at least 1"),
+        ({"queued.max.request.bytes": "1000000"}, "socket.request.max.bytes"),
         ({"replica.selector.class": "com.example.Selector"}, "must be one of"),
         ({"group.coordinator.rebalance.protocols": "classic,share"}, "must be one of"),
         ({"replica.fetch.wait.max.ms": "31000"}, "replica.socket.timeout.ms"),

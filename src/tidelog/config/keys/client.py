@@ -30,6 +30,7 @@ from tidelog.config.definition import (
     Key,
     NonEmpty,
     OneOf,
+    RangeOr,
     Value,
     at_least,
     between,
@@ -632,7 +633,7 @@ PRODUCER_KEYS: Final = (
         valid=OneOf(*COMPRESSION_TYPES),
         importance=HIGH,
     ),
-    Key("compression.gzip.level", INT, -1, "Level of gzip.", valid=between(-1, 9)),
+    Key("compression.gzip.level", INT, -1, "Level of gzip.", valid=RangeOr(1, 9, -1)),
     Key("compression.lz4.level", INT, 9, "Level of lz4.", valid=between(1, 17)),
     Key("compression.zstd.level", INT, 3, "Level of zstd.", valid=between(-131_072, 22)),
     Key(

@@ -25,7 +25,8 @@ from tidelog.acls import (
     ResourceType,
 )
 from tidelog.client import Admin, QuotaEntity, Result, ScramUpsertion
-from tidelog.sasl.scram import ScramClient, ScramMechanism
+from tidelog.sasl.scram import ScramClient
+from tidelog.sasl.scram_credential import ScramMechanism
 from tidelog.tools.free_ports import free_port
 
 TITLE = "Produce by a user with ACLs and a quota, beside a plain broker"

@@ -33,7 +33,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from tidelog.broker.broker_config_checks import (
@@ -68,7 +68,9 @@ from tidelog.controller.metadata_store import (
 from tidelog.controller.store_changes import StoreChanges
 from tidelog.controller.topics import TopicChange, TopicImage, TopicImages
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.sasl.scram import ScramCredential, ScramMechanism
+
+if TYPE_CHECKING:
+    from tidelog.sasl.scram_credential import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
 

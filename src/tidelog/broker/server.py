@@ -32,7 +32,6 @@ from tidelog.broker.metadata_cache import MetadataCache, Node
 from tidelog.broker.observation.health import BEAT_S, Health
 from tidelog.broker.quotas.quota_entity import CONNECTION_CREATION_RATE
 from tidelog.broker.refused_sequences import RefusedSequences
-from tidelog.broker.security.authentication import authenticators
 from tidelog.broker.security.token_validators import TokenValidators
 from tidelog.broker.topic_hosting import TopicHosting
 from tidelog.clock import Clock, SystemClock, Timer, TimerHandle
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from tidelog.broker.telemetry.client_metrics_manager import ClientMetricsManager
     from tidelog.controller.cluster.cluster_topics import ClusterTopics
     from tidelog.coordinator.group.group import Topics
+    from tidelog.sasl.server_authenticator import SaslServerAuthenticator
 
 logger = logging.getLogger(__name__)
 
@@ -545,6 +545,13 @@ class Server:
     def _new_dispatcher(self) -> RequestDispatcher:
         return RequestDispatcher(self.broker, served(in_cluster=self.in_cluster))
 
+    def _authenticators(self) -> dict[str, Callable[[], SaslServerAuthenticator]]:
+        if not self.broker.config.sasl_listeners:
+            return {}
+        from tidelog.broker.security.authenticators import authenticators
+
+        return authenticators(self.broker, self._token_validators)
+
     def _bind(self) -> None:
         broker, config = self.broker, self.broker.config
         self._dispatcher = self._new_dispatcher()
@@ -556,7 +563,7 @@ class Server:
             settings=_network_settings(config),
             clock=self._clock,
             tls=self._tls,
-            authenticators=authenticators(broker, self._token_validators),
+            authenticators=self._authenticators(),
         )
         self._ip_quotas_changed()
         broker.dynamic_config.on_ip_quota_change(self._ip_quotas_changed)

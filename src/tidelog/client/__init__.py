@@ -124,7 +124,7 @@ if TYPE_CHECKING:
     )
     from tidelog.record._results import ConsumerRecord
     from tidelog.sasl.oauth.token_source import AccessToken
-    from tidelog.sasl.scram import ScramMechanism
+    from tidelog.sasl.scram_credential import ScramMechanism
     from tidelog.types import TopicPartition, Uuid
 
 __all__ = [
@@ -369,7 +369,7 @@ _PLACES: Final = {
     ),
     "record._results": ("ConsumerRecord",),
     "sasl.oauth.token_source": ("AccessToken",),
-    "sasl.scram": ("ScramMechanism",),
+    "sasl.scram_credential": ("ScramMechanism",),
     "types": (
         "TopicPartition",
         "Uuid",

@@ -26,7 +26,8 @@ from tidelog.sasl.mechanism import SaslClient, SaslRefusal
 from tidelog.sasl.oauth.token_source import TokenRefused, TokenSource, TokenUnavailable
 from tidelog.sasl.oauthbearer import OAuthBearerClient
 from tidelog.sasl.plain import PlainClient
-from tidelog.sasl.scram import SaltedPasswords, ScramClient, ScramMechanism
+from tidelog.sasl.scram import SaltedPasswords, ScramClient
+from tidelog.sasl.scram_credential import ScramMechanism
 
 # Of the lifetime of a session; a client logs in anew after a random part between these.
 RENEWED_AFTER: Final = (0.85, 0.95)

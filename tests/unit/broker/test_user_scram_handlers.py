@@ -21,7 +21,7 @@ from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from tidelog.sasl.scram import ScramCredential, ScramMechanism
+from tidelog.sasl.scram_credential import ScramCredential, ScramMechanism
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 Row = tuple[str, int, str | None]

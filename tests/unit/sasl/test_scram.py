@@ -11,14 +11,12 @@ import pytest
 from tidelog.sasl.mechanism import SaslRefusal
 from tidelog.sasl.scram import (
     MAX_ITERATIONS_ASKED,
-    SCRAM_MECHANISMS,
     PretendedCredentials,
     SaltedPasswords,
     ScramClient,
-    ScramCredential,
-    ScramMechanism,
     ScramServer,
 )
+from tidelog.sasl.scram_credential import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 SALT = b"0123456789abcdefghij"

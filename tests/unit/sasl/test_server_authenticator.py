@@ -20,13 +20,8 @@ from tidelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tidelog.protocol.registry import response_class
 from tidelog.sasl.mechanism import SaslServer
 from tidelog.sasl.plain import PlainServer
-from tidelog.sasl.scram import (
-    PretendedCredentials,
-    ScramClient,
-    ScramCredential,
-    ScramMechanism,
-    ScramServer,
-)
+from tidelog.sasl.scram import PretendedCredentials, ScramClient, ScramServer
+from tidelog.sasl.scram_credential import ScramCredential, ScramMechanism
 from tidelog.sasl.server_authenticator import (
     PASS,
     Failure,

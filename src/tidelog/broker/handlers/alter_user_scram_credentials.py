@@ -27,7 +27,12 @@ from tidelog.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from tidelog.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
+from tidelog.sasl.scram_credential import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    ScramCredential,
+    ScramMechanism,
+)
 
 Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 

@@ -23,7 +23,7 @@ from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from tidelog.sasl.scram import SCRAM_MECHANISMS, ScramCredential
+from tidelog.sasl.scram_credential import SCRAM_MECHANISMS, ScramCredential
 
 
 async def handle(

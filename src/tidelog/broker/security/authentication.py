@@ -10,17 +10,10 @@ The reason goes to the log once, and into the answer only where it tells nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tidelog.config.oauth import OAUTHBEARER
-from tidelog.config.sasl import PLAIN
 from tidelog.network.session import Principal
-from tidelog.sasl.mechanism import SaslServer
-from tidelog.sasl.oauthbearer import OAuthBearerServer
-from tidelog.sasl.plain import PlainServer
-from tidelog.sasl.scram import PretendedCredentials, ScramMechanism, ScramServer
 from tidelog.sasl.server_authenticator import PASS, Failure, SaslServerAuthenticator
 
 if TYPE_CHECKING:
@@ -28,7 +21,6 @@ if TYPE_CHECKING:
 
     from tidelog.broker.broker import Broker
     from tidelog.broker.context import ClientConnection
-    from tidelog.broker.security.token_validators import TokenValidators
     from tidelog.clock import TimerHandle
     from tidelog.network.channel import Part
 
@@ -91,38 +83,3 @@ class Authentication:
         """At the stop of the broker."""
         for request in list(self._delayed):
             self._end(request)
-
-
-def authenticators(
-    broker: Broker, validators: TokenValidators
-) -> dict[str, Callable[[], SaslServerAuthenticator]]:
-    """For each listener with SASL, what makes the authenticator of a new connection."""
-    pretended = PretendedCredentials(broker.metadata.cluster_id.encode())
-    return {
-        name: partial(_new_authenticator, broker, name, pretended, validators)
-        for name in broker.config.sasl_listeners
-    }
-
-
-def _new_authenticator(
-    broker: Broker,
-    listener_name: str,
-    pretended: PretendedCredentials,
-    validators: TokenValidators,
-) -> SaslServerAuthenticator:
-    listener = broker.config.sasl_listeners[listener_name]
-
-    def new_server(mechanism: str) -> SaslServer:
-        if mechanism == PLAIN:
-            return PlainServer(listener.plain_users)
-        if mechanism == OAUTHBEARER:
-            return OAuthBearerServer(validators[listener_name].validate)
-        scram = ScramMechanism.named(mechanism)
-        find = partial(broker.dynamic_config.scram_credential_or_none, scram)
-        tokens = broker.delegation_tokens
-        if tokens is None:
-            return ScramServer(scram, find, pretended)
-        find_token = partial(tokens.credential_or_none, scram)
-        return ScramServer(scram, find, pretended, find_token=find_token)
-
-    return SaslServerAuthenticator(listener, new_server, broker.clock)

@@ -41,7 +41,7 @@ from tidelog.controller.metadata_store import (
 )
 from tidelog.controller.store_changes import ChangedByOthers, StoreChanges, until_written
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.sasl.scram import (
+from tidelog.sasl.scram_credential import (
     MIN_ITERATIONS,
     SALT_BYTES,
     SCRAM_MECHANISMS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from tidelog.sasl.scram import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+from tidelog.sasl.scram_credential import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from tidelog.protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
-from tidelog.sasl.scram import SALT_BYTES, ScramMechanism
+from tidelog.sasl.scram_credential import SALT_BYTES, ScramMechanism
 
 BROKERS_CHOICE: Final = -1
 _OWNER_VERSION: Final = 3

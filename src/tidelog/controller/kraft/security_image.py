@@ -21,7 +21,7 @@ from tidelog.protocol.messages.metadata_records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from tidelog.sasl.scram import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+from tidelog.sasl.scram_credential import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 from tidelog.types import Uuid
 
 SECURITY_RECORDS: Final[tuple[type[Message], ...]] = (

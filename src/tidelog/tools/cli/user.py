@@ -81,7 +81,7 @@ def set_command(
 ) -> int:
     """Make a user, or give one a new password."""
     from tidelog.client.admin.credentials import ScramUpsertion
-    from tidelog.sasl.scram import ScramMechanism
+    from tidelog.sasl.scram_credential import ScramMechanism
 
     password = _read_password(name)
     changes = [
@@ -101,7 +101,7 @@ def set_command(
 def delete(session: Session, name: str, mechanisms: tuple[str, ...], dry_run: bool) -> int:
     """Delete a user's credentials. Connections that are open stay so."""
     from tidelog.client.admin.credentials import ScramDeletion
-    from tidelog.sasl.scram import ScramMechanism
+    from tidelog.sasl.scram_credential import ScramMechanism
 
     with session.admin() as admin:
         wanted = [ScramMechanism.named(each) for each in mechanisms]

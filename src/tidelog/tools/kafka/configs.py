@@ -433,7 +433,7 @@ def _alter_credentials(
     admin: Admin, user: str, added: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
     from tidelog.client.admin.credentials import ScramDeletion, ScramUpsertion
-    from tidelog.sasl.scram import ScramMechanism
+    from tidelog.sasl.scram_credential import ScramMechanism
 
     changes: list[ScramDeletion | ScramUpsertion] = [
         ScramDeletion(user, ScramMechanism[key.replace("-", "_")]) for key in deleted

@@ -22,7 +22,7 @@ from tidelog.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
 )
-from tidelog.sasl.scram import ScramMechanism
+from tidelog.sasl.scram_credential import ScramMechanism
 
 Entity = dict[str, str | None]
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2

@@ -27,12 +27,8 @@ from tidelog.controller.metadata_store import (
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.network.session import Principal
 from tidelog.sasl.mechanism import SaslRefusal
-from tidelog.sasl.scram import (
-    PretendedCredentials,
-    ScramClient,
-    ScramMechanism,
-    ScramServer,
-)
+from tidelog.sasl.scram import PretendedCredentials, ScramClient, ScramServer
+from tidelog.sasl.scram_credential import ScramMechanism
 
 ALICE, BOB, EVE = (Principal("User", name) for name in ("alice", "bob", "eve"))
 SCRAM = ScramMechanism.SCRAM_SHA_256

@@ -76,7 +76,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.messages.metadata import MetadataRequest
-from tidelog.sasl.scram import ScramMechanism
+from tidelog.sasl.scram_credential import ScramMechanism
 from tidelog.types import TopicPartition, Uuid
 
 KAFKA_0_10 = {

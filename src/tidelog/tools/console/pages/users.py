@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from tidelog.client.admin.credentials import ScramCredential, ScramDeletion, ScramUpsertion
 from tidelog.client.errors import ClientError
-from tidelog.sasl.scram import ScramMechanism
+from tidelog.sasl.scram_credential import ScramMechanism
 from tidelog.tools.console.clients import clients_of
 from tidelog.tools.console.page import field_of, form_of, problem, render, told
 from tidelog.tools.console.refusals import calm

@@ -6,7 +6,8 @@ its queue is full). The clock runs from the first records on. Rows are 500 to a 
 max.poll.records has it; the columns of `poll_arrow` come as they are there. The notes hold the
 processor time of the client for one row, which a busy machine disturbs less than the rows a second.
 
-Memory: how much the process grows from the first tenth of the records to the end.
+Memory: how much the process grows from the first tenth of the records to the end. The last row
+reads 10 GB.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ TITLE = "consumers in Python, one tidelog broker"
 ROOT = Path(__file__).resolve().parents[2]
 BATCH_BYTES = 16_384  # the default of a producer
 GIVE_UP_S = 60.0
+LARGE_RECORD_BYTES = 1_000
 POLL_S = 5.0
 GROWTH_BYTES_MAX = 64 << 20
 
+OURS = ("poll", "async poll", "poll_arrow")
 # ours, theirs, how many times as many rows a second
 PAIRS = (
     ("poll", "confluent-kafka", 0.7),
@@ -58,6 +61,12 @@ def run(arena: Arena) -> Report:
             with written(broker, topic):
                 best = _best_of_rounds(broker, topic, arena.size.rounds)
             figures += _figures(f"{record_bytes} B", best)
+        gigabytes = arena.size.of(1, 10)
+        batch = wire.batch_filling(LARGE_RECORD_BYTES, BATCH_BYTES)
+        topic = even_topic(batch, gigabytes * 10**9 // LARGE_RECORD_BYTES, 1)
+        with written(broker, topic):
+            once = {name: _in_a_process(name, broker, topic) for name in OURS}
+        figures.append(_growth(f"over {gigabytes} GB", once))
     return Report(TITLE, figures, against="other client")
 
 
@@ -101,17 +110,17 @@ def _figures(size: str, best: Mapping[str, Mapping[str, float]]) -> list[Figure]
         )
         for ours, theirs, target in PAIRS
     ]
-    growth = max(best[name]["growth_bytes"] for name in ("poll", "async poll", "poll_arrow"))
-    figures.append(
-        Figure(
-            f"growth of memory {size}",
-            "MB",
-            {"tidelog": Sample(growth / 1e6)},
-            False,
-            own_limit=GROWTH_BYTES_MAX / 1e6,
-        )
+    return [*figures, _growth(size, best)]
+
+
+def _growth(of_what: str, found: Mapping[str, Mapping[str, float]]) -> Figure:
+    return Figure(
+        f"growth of memory {of_what}",
+        "MB",
+        {"tidelog": Sample(max(found[name]["growth_bytes"] for name in OURS) / 1e6)},
+        False,
+        own_limit=GROWTH_BYTES_MAX / 1e6,
     )
-    return figures
 
 
 def _sample(name: str, found: Mapping[str, float]) -> Sample:

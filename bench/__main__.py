@@ -35,6 +35,7 @@ MEASURES = (
     "latency",
     "tls",
     "security",
+    "metrics",
     "kcat",
     "confluent",
     "client_produce",

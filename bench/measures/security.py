@@ -10,14 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from bench import wire
-from bench.arena import Arena, Sample, with_broker_cpu
-from bench.peers import SASL_PORT, BrokerProcess
+from bench.arena import Arena
+from bench.beside_plain import AGAINST, TOPIC, BesidePlain
+from bench.peers import SASL_PORT
 from bench.raw_client import RawClient
-from bench.table import Figure, Report
-from bench.wire import BadAnswer, Batch, batch_filling, record_batch
+from bench.table import Report
+from bench.wire import BadAnswer, batch_filling, record_batch
 from tidelog.acls import (
     AclBinding,
     AclOperation,
@@ -30,7 +32,6 @@ from tidelog.sasl.scram_credential import ScramMechanism
 from tidelog.tools.free_ports import free_port
 
 TITLE = "Produce by a user with ACLs and a quota, beside a plain broker"
-TOPIC = "bench-security"
 USER, PASSWORD = "bench", "bench-secret"
 ACLS = 10_000
 ACLS_AT_ONCE = 500
@@ -53,18 +54,16 @@ def run(arena: Arena) -> Report:
         secured = stack.enter_context(arena.running(arena.tidelog, settings))
         admin = stack.enter_context(Admin(bootstrap_servers=f"127.0.0.1:{secured.port}"))
         _make_user_and_acls(admin)
-        measure = _Measure(arena, plain, secured, sasl_port)
+        measure = BesidePlain(arena, plain, secured, partial(_logged_in, sasl_port))
         small, large = record_batch(100, 1), batch_filling(1_000, 16_384)
         few, many = arena.size.of(6_000, 20_000), arena.size.of(15_000, 60_000)
         figures = [
-            measure.figure("one 100 B record a request", small, many),
-            measure.figure("16 KB batches of 1 KB", large, few),
+            measure.figure("one 100 B record a request", small, many, TARGET),
+            measure.figure("16 KB batches of 1 KB", large, few, TARGET),
         ]
         _set_quotas(admin)
-        figures.append(
-            measure.figure("one 100 B record a request, with quotas", small, many, target=None)
-        )
-        return Report(TITLE, figures, against="plain")
+        figures.append(measure.figure("one 100 B record a request, with quotas", small, many, None))
+        return Report(TITLE, figures, against=AGAINST)
 
 
 def _make_user_and_acls(admin: Admin) -> None:
@@ -96,45 +95,6 @@ def _must_work(results: Mapping[Any, Result[None]]) -> None:
     for name, result in results.items():
         if result.error is not None:
             raise BadAnswer(f"{name}: {result.error}")
-
-
-class _Measure:
-    def __init__(
-        self, arena: Arena, plain: BrokerProcess, secured: BrokerProcess, sasl_port: int
-    ) -> None:
-        self._size = arena.size
-        self._plain = plain
-        self._secured = secured
-        self._sasl_port = sasl_port
-
-    def figure(self, label: str, batch: Batch, count: int, target: float | None = TARGET) -> Figure:
-        self._round(batch, count)
-        rounds = [self._round(batch, count) for _ in range(self._size.rounds)]
-        plain, secured = (
-            max(some, key=lambda each: each.value) for some in zip(*rounds, strict=True)
-        )
-        values = {"kafka": plain, "tidelog": secured}
-        return Figure(label, "requests/s", values, higher_is_better=True, target=target)
-
-    def _round(self, batch: Batch, count: int) -> tuple[Sample, Sample]:
-        """Of the plain broker, and of the other one."""
-        return (
-            self._produced(self._plain, self._plain.connect(), batch, count),
-            self._produced(self._secured, _logged_in(self._sasl_port), batch, count),
-        )
-
-    def _produced(
-        self, broker: BrokerProcess, client: RawClient, batch: Batch, count: int
-    ) -> Sample:
-        def work() -> Sample:
-            done = client.produce(TOPIC, batch, count)
-            return Sample(done.requests_per_second, done.client_busy)
-
-        with broker.connect() as owner, client:
-            owner.create_topic(TOPIC)
-            sample = with_broker_cpu(broker, work)
-            owner.delete_topic(TOPIC)
-        return sample
 
 
 def _logged_in(port: int) -> RawClient:

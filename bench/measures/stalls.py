@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,66 +33,21 @@ from bench.group_wire import (
     offset_fetch_request,
     wait_for_coordinator,
 )
+from bench.idle_client import LONGEST_WAIT_MS, QUIET_S, longest_wait
 from bench.peers import BrokerProcess, Peer
 from bench.raw_client import RawClient
 from bench.table import Figure, Report
 
 TITLE = "stalls: the longest wait of an idle client"
-LIMIT_MS = 20.0
+
 TOPIC = "bench-stalls"
 PARTITIONS_PER_COMMIT = 10
 CHECK_INTERVAL_S = 5
-ASK_EVERY_S = 0.002
-WARM_UP_ASKS = 500
-QUIET_S = 2.0  # before the operation and after its answer
 GIVE_UP_S = 120.0
 GZIP_BATCHES = 10
 BATCH_BYTES = 900_000
 
 Rows = dict[str, Sample]
-
-
-class IdleClient:
-    """A connection of its own, asked in a thread; `worst_ms` is the longest wait so far."""
-
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._client = broker.connect()
-        self._request = wire.api_versions_request()
-        self._stop = threading.Event()
-        self._failure: OSError | None = None
-        self.worst_ms = 0.0
-        for _ in range(WARM_UP_ASKS):
-            self._client.ask(self._request)
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> IdleClient:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._client.close()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(ASK_EVERY_S):
-                started = time.perf_counter()
-                self._client.ask(self._request)
-                self.worst_ms = max(self.worst_ms, (time.perf_counter() - started) * 1e3)
-        except OSError as failure:
-            self._failure = failure
-
-
-def longest_wait(broker: BrokerProcess, operation: Callable[[], object]) -> Sample:
-    with IdleClient(broker) as idle:
-        time.sleep(QUIET_S)
-        idle.worst_ms = 0.0
-        operation()
-        time.sleep(QUIET_S)
-    return Sample(idle.worst_ms)
 
 
 def run(arena: Arena) -> Report:
@@ -142,7 +96,7 @@ def run(arena: Arena) -> Report:
                     before = row.get(peer.name, sample)
                     row[peer.name] = min(before, sample, key=lambda each: each.value)
         figures += [
-            Figure(label, "ms", row, False, target=1.0, own_limit=LIMIT_MS)
+            Figure(label, "ms", row, False, target=1.0, own_limit=LONGEST_WAIT_MS)
             for label, row in zip(labels, rows, strict=True)
         ]
     return Report(TITLE, figures, remarks=remarks)

@@ -11,6 +11,7 @@ from tidelog.client.network.backoff import Backoff
 from tidelog.client.network.metadata import LeaderAndEpoch
 from tidelog.client.producer.accumulator import AccumulatorSettings, RecordAccumulator
 from tidelog.client.producer.batch import ProducerBatch
+from tidelog.client.producer.checked_record import Headers
 from tidelog.client.producer.compression_threads import CompressionThreads
 from tidelog.client.producer.delivery import Delivery, OnDelivery
 from tidelog.client.producer.partitioners import Partitioner, TopicPartitions
@@ -110,9 +111,10 @@ class ProducerStage:
         key: bytes | None = None,
         on_delivery: OnDelivery | None = None,
         reserved_bytes: int = 0,
+        headers: Headers = (),
     ) -> Delivery:
         delivery = self.accumulator.append(
-            "t", value, key, partition, 1000, (), on_delivery, reserved_bytes
+            "t", value, key, partition, 1000, headers, on_delivery, reserved_bytes
         )
         assert delivery is not None
         return delivery

@@ -33,6 +33,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -120,13 +121,10 @@ class DynamicConfig:
     def load(self) -> None:
         """Reads all overrides, blocking; for start-up."""
         brokers = dict(self._stored("brokers"))
-        self._replace_layers(
-            BrokerLayers(
-                self.layers.static,
-                self._usable_broker_texts(brokers.get(znodes.DEFAULT_ENTITY, {}), per_broker=False),
-                self._usable_broker_texts(brokers.get(str(self._broker_id), {}), per_broker=True),
-            )
-        )
+        for name in (znodes.DEFAULT_ENTITY, str(self._broker_id)):
+            per_broker = name != znodes.DEFAULT_ENTITY
+            texts = self._usable_broker_texts(brokers.get(name, {}), per_broker=per_broker)
+            self._replace_layers(self._layers_of(texts, per_broker=per_broker))
         self._overrides = {name: texts for name, texts in self._stored("topics") if texts}
         self._log_configs.clear()
         for name, texts in self._stored("groups"):
@@ -596,27 +594,50 @@ class DynamicConfig:
         return found
 
     def _usable_overrides(self, topic: str, overrides: Texts) -> dict[str, str]:
-        usable: dict[str, str] = {}
-        for name, text in overrides.items():
-            try:
-                log_config(self.broker_config, {**usable, name: text})
-            except ConfigError as error:
-                logger.warning("override left out: %s", error, extra={"topic": topic})
-            else:
-                usable[name] = text
+        usable, errors = usable_of(overrides, partial(log_config, self.broker_config))
+        for error in errors.values():
+            logger.warning("override left out: %s", error, extra={"topic": topic})
         return usable
 
     def _usable_broker_texts(self, texts: Texts, *, per_broker: bool) -> dict[str, str]:
-        usable: dict[str, str] = {}
-        for name, text in texts.items():
-            try:
-                must_be_dynamic({name: text}, per_broker=per_broker)
-                BrokerLayers(self.layers.static, {**usable, name: text})
-            except (ConfigError, KafkaError) as error:
-                logger.warning("broker override left out: %s", error, extra={"key": name})
-            else:
-                usable[name] = text
+        """What can hold of them, together with the other layer of now."""
+
+        def must_be_valid(texts: Texts) -> None:
+            must_be_dynamic(texts, per_broker=per_broker)
+            self._layers_of(texts, per_broker=per_broker)
+
+        usable, errors = usable_of(texts, must_be_valid)
+        for name, error in errors.items():
+            logger.warning("broker override left out: %s", error, extra={"key": name})
         return usable
+
+
+def usable_of(
+    texts: Texts, must_be_valid: Callable[[Texts], object]
+) -> tuple[dict[str, str], dict[str, ConfigError | KafkaError]]:
+    """What can hold of stored texts, and why the others cannot. A text may need others, in whatever
+    order they are stored."""
+    try:
+        must_be_valid(texts)
+    except (ConfigError, KafkaError):
+        pass
+    else:
+        return dict(texts), {}
+    usable: dict[str, str] = {}
+    errors: dict[str, ConfigError | KafkaError] = {}
+    left = dict(texts)
+    for _ in texts:  # each round takes at least one, or is the last
+        before = len(left)
+        for name, text in list(left.items()):
+            try:
+                must_be_valid({**usable, name: text})
+            except (ConfigError, KafkaError) as error:
+                errors[name] = error
+            else:
+                usable[name] = left.pop(name)
+        if len(left) == before:
+            break
+    return usable, {name: errors[name] for name in left}
 
 
 async def _anything_is(_: BrokerConfig) -> None:

@@ -548,11 +548,7 @@ class BrokerConfig:
             yield ConfigError("replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms")
         if 0 < self["queued.max.request.bytes"] < self["socket.request.max.bytes"]:
             yield ConfigError("queued.max.request.bytes must not be below socket.request.max.bytes")
-        if self["num.replica.fetchers"] < 1:
-            yield InvalidValue(
-                "num.replica.fetchers", self["num.replica.fetchers"], "Value must be at least 1"
-            )
-        if self["max.connections.per.ip"] == 0 and not self["max.connections.per.ip.overrides"]:
+        if self["max.connections.per.ip"] == 0 and not self.max_connections_per_ip_overrides:
             yield ConfigError(
                 "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides is set, "
                 "because nobody could connect"

@@ -81,6 +81,38 @@ async def test_overrides_survive_a_restart(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_settings_that_need_each_other_survive_a_restart(tmp_path: Path) -> None:
+    """Whichever is stored first, and in whichever layer the other one is."""
+    nobody_else = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"}
+    one_broker = {"log.cleaner.min.compaction.lag.ms": "70", "message.max.bytes": "100"}
+    broker = ConfigBroker(tmp_path, {"log.cleaner.max.compaction.lag.ms": "60"})
+    await broker.create_topic("a", {"min.compaction.lag.ms": "80", "max.compaction.lag.ms": "90"})
+    longer = {"log.cleaner.max.compaction.lag.ms": "70"}
+    await broker.dynamic_config.alter_broker(None, lambda _: {**nobody_else, **longer})
+    await broker.dynamic_config.alter_broker(0, lambda _: one_broker)
+    await broker.close()
+    broker = ConfigBroker(tmp_path, {"log.cleaner.max.compaction.lag.ms": "60"})
+    for name, text in (nobody_else | longer | one_broker).items():
+        assert str(broker.config[name]) == text
+    assert broker.dynamic_config.log_config("a").min_compaction_lag_ms == 80
+    await broker.close()
+
+
+@in_loop
+async def test_a_stored_setting_that_cannot_hold_is_left_out_alone(tmp_path: Path) -> None:
+    """Another version may have stored it."""
+    broker = ConfigBroker(tmp_path)
+    stored = {"message.max.bytes": "never", "max.connections": "9", "max.connections.per.ip": "0"}
+    data = znodes.encode_config(stored)
+    await broker.store.create(znodes.config_path("brokers", znodes.DEFAULT_ENTITY), data)
+    await broker.close()
+    broker = ConfigBroker(tmp_path)
+    assert broker.config["max.connections"] == 9
+    assert broker.config["max.connections.per.ip"] == BrokerConfig({})["max.connections.per.ip"]
+    await broker.close()
+
+
+@in_loop
 async def test_a_deleted_topic_takes_its_overrides_along(tmp_path: Path) -> None:
     broker = ConfigBroker(tmp_path)
     await broker.create_topic("a")

@@ -41,7 +41,12 @@ from tidelog.client.producer.batch import (
     ProducerBatch,
 )
 from tidelog.client.producer.buffer_pool import BufferPool
-from tidelog.client.producer.checked_record import as_bytes, checked_headers, require_timestamp
+from tidelog.client.producer.checked_record import (
+    as_bytes,
+    bytes_alone,
+    checked_headers,
+    require_timestamp,
+)
 from tidelog.client.producer.delivery import Delivery, OnDelivery
 from tidelog.client.producer.partitioners import (
     Partitioner,
@@ -254,7 +259,8 @@ class RecordAccumulator:
                 queue.token = self._transactions.send_token
             batch = queue.last_batch
             if batch is None or batch.size + size > batch.size_max or size > self._record_bytes_max:
-                batch = self._begin_batch(topic, queue, size, reserved_bytes)
+                record = (key, value, pairs)
+                batch = self._begin_batch(topic, queue, record, size, reserved_bytes)
             elif reserved_bytes:
                 self.pool.give_back(reserved_bytes)
             records = batch.records
@@ -302,14 +308,19 @@ class RecordAccumulator:
         return queue
 
     def _begin_batch(
-        self, topic: TopicRecords, queue: PartitionQueue, size: int, reserved_bytes: int
+        self,
+        topic: TopicRecords,
+        queue: PartitionQueue,
+        record: tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]],
+        size: int,
+        reserved_bytes: int,
     ) -> ProducerBatch:
         """A new batch behind the others, which takes no less than this record."""
         if self.is_closed:
             raise Closed("the producer is closed")
-        alone_bytes = HEADER_SIZE + size + RECORD_OVERHEAD_BYTES_MAX
         if size > self._record_bytes_max:
-            self._require_sendable(queue.partition, alone_bytes)
+            self._require_sendable(queue.partition, bytes_alone(*record))
+        alone_bytes = HEADER_SIZE + size + RECORD_OVERHEAD_BYTES_MAX
         size_max = max(self._batch_bytes, alone_bytes)
         needed_bytes = min(size_max, self.pool.total_bytes)
         self._close_last_batch(queue)

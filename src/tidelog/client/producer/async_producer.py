@@ -245,11 +245,11 @@ class AsyncProducer:
             self.not_taken(problem)
             raise
 
-    def not_taken(self, problem: ClientError) -> None:
+    def not_taken(self, problem: ClientError, *, are_others_taken: bool = False) -> None:
         """A record that the application wanted in its transaction will not be there."""
         if self.transactions is not None:
             with self.accumulator.lock:
-                self.transactions.record_not_taken(problem)
+                self.transactions.records_not_taken(problem, are_others_taken=are_others_taken)
 
     async def _send_within_block_time(
         self,
@@ -378,22 +378,22 @@ class AsyncProducer:
             from tidelog.client.producer.arrow_rows import ArrowRows
 
             self._arrow_rows = ArrowRows(self.config, self._partitioner)
+        batches: list[ProducerBatch] = []
         try:
-            return ArrowDelivery(await self._append_rows(self._arrow_rows, table, topic))
+            await self._append_rows(batches, self._arrow_rows, table, topic)
         except ClientError as problem:
-            self.not_taken(problem)
+            self.not_taken(problem, are_others_taken=bool(batches))
             raise
+        return ArrowDelivery(batches)
 
     async def _append_rows(
-        self, arrow_rows: ArrowRows, table: Any, topic: str | None
-    ) -> list[ProducerBatch]:
-        batches: list[ProducerBatch] = []
+        self, batches: list[ProducerBatch], arrow_rows: ArrowRows, table: Any, topic: str | None
+    ) -> None:
         for name, rows in arrow_rows.by_topic(table, topic):
             deadline = self._clock.monotonic() + self._max_block_s
             view = await self._wait_for_partition(name, None, deadline)
             for partition, encoded, count in arrow_rows.encoded(view, rows, self._time_ms()):
                 batches.append(await self._append_encoded(partition, encoded, count))
-        return batches
 
     async def _append_encoded(
         self, partition: TopicPartition, encoded: EncodedRecords, records_count: int

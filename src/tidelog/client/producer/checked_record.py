@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from tidelog.client.errors import Serialization
 from tidelog.client.producer.batch import HEADER_OVERHEAD_BYTES
+from tidelog.record.batch import HEADER_SIZE
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = (
@@ -16,6 +17,8 @@ Headers: TypeAlias = (
     | Mapping[str, BytesLike | None]
 )
 
+# Length, attributes, timestamp and offset of a record, at most.
+_RECORD_FIELDS_BYTES_MAX: Final = 21
 _TIMESTAMP_MAX: Final = (1 << 63) - 1
 
 
@@ -39,6 +42,27 @@ def checked_headers(headers: Headers) -> tuple[Sequence[tuple[str, bytes | None]
         checked.append((name, data))
         size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if data is None else len(data))
     return checked, size
+
+
+def bytes_alone(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> int:
+    """Of a batch with this record alone, at most: what Kafka's clients hold against limits."""
+    size = HEADER_SIZE + _RECORD_FIELDS_BYTES_MAX + _field_bytes(key) + _field_bytes(value)
+    count = 0
+    for name, data in headers:
+        count += 1
+        size += _field_bytes(name.encode()) + _field_bytes(data)
+    return size + _varint_bytes(count)
+
+
+def _field_bytes(data: bytes | None) -> int:
+    return 1 if data is None else _varint_bytes(len(data)) + len(data)
+
+
+def _varint_bytes(number: int) -> int:
+    """Of a zigzag varint; `number` is not negative."""
+    return max(1, ((2 * number).bit_length() + 6) // 7)
 
 
 def require_timestamp(timestamp: int) -> None:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidelog.client.errors import (
     ClientError,
     IllegalState,
+    InvalidRow,
     ProducerFenced,
     Serialization,
     UnsupportedByBroker,
@@ -461,11 +462,12 @@ class TransactionManager:
 
     # Batches
 
-    def record_not_taken(self, error: ClientError) -> None:
+    def records_not_taken(self, error: ClientError, *, are_others_taken: bool) -> None:
         """`send` raised this. As in Kafka the transaction, which lacks the record, can only be
-        aborted then; a call that was wrong in itself changes nothing."""
-        is_misuse = isinstance(error, IllegalState | Serialization)
-        if self.state == State.IN_TRANSACTION and not is_misuse:
+        aborted then; a call that was wrong in itself changes nothing, unless other records of it
+        were taken."""
+        is_misuse = isinstance(error, IllegalState | Serialization | InvalidRow)
+        if self.state == State.IN_TRANSACTION and (are_others_taken or not is_misuse):
             self._take_error_of_batch(error)
 
     def may_send(self, batch: ProducerBatch) -> bool:

@@ -75,6 +75,7 @@ KEYS: Final = (
         INT,
         1,
         "Fetchers towards each other broker.",
+        valid=at_least(1),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.support.producer_stage import HeldExecutor, ProducerStage, idempotent_manager
@@ -171,6 +173,22 @@ def test_the_limits_hold_for_records_that_fit_into_a_batch_too(
     stage.append(b"x" * 100)
     with pytest.raises(MessageTooLarge, match=key):
         stage.append(b"x" * 500)  # there is room in the batch of the record before
+    assert stage.drain_one().records_count == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "overhead_bytes"),
+    [((), 61 + 21 + 1 + 2 + 1), ((("é" * 50, b"12345678"),) * 20, 61 + 21 + 1 + 2 + 1 + 20 * 111)],
+)
+def test_a_record_that_just_fits_into_a_request_is_taken(
+    headers: Sequence[tuple[str, bytes]], overhead_bytes: int
+) -> None:
+    """As Kafka's client counts: the batch's header, the fixed fields, varints, UTF-8."""
+    stage = ProducerStage(batch_bytes=500, request_bytes_max=4000)
+    largest = 4000 - overhead_bytes
+    with pytest.raises(MessageTooLarge, match=r"takes up to 4001 bytes, more than max\.request"):
+        stage.append(b"x" * (largest + 1), headers=headers)
+    stage.append(b"x" * largest, headers=headers)
     assert stage.drain_one().records_count == 1
 
 

@@ -12,6 +12,7 @@ from tidelog.client.errors import (
     ClientError,
     CommitFailed,
     IllegalState,
+    InvalidRow,
     MessageTooLarge,
     NotAuthorized,
     ProducerFenced,
@@ -476,7 +477,8 @@ def test_a_transaction_with_an_error_can_only_be_aborted() -> None:
 
 def test_a_record_that_was_not_taken_cannot_be_missing_from_a_commit() -> None:
     manager = in_transaction(T0)
-    manager.record_not_taken(MessageTooLarge("too large", ErrorCode.MESSAGE_TOO_LARGE))
+    too_large = MessageTooLarge("too large", ErrorCode.MESSAGE_TOO_LARGE)
+    manager.records_not_taken(too_large, are_others_taken=False)
     with pytest.raises(MessageTooLarge, match="abort the transaction"):
         manager.commit()
     manager.abort()
@@ -485,15 +487,22 @@ def test_a_record_that_was_not_taken_cannot_be_missing_from_a_commit() -> None:
 
 def test_a_wrong_call_of_send_leaves_the_transaction_as_it_is() -> None:
     manager = in_transaction(T0)
-    manager.record_not_taken(Serialization("no bytes"))
-    manager.record_not_taken(IllegalState("closed"))
+    for error in (Serialization("no bytes"), IllegalState("closed"), InvalidRow("partition -1")):
+        manager.records_not_taken(error, are_others_taken=False)
     manager.commit()
     assert manager.state == State.COMMITTING
 
 
+def test_rows_of_a_wrong_call_that_were_taken_are_not_committed_without_the_others() -> None:
+    manager = in_transaction(T0)
+    manager.records_not_taken(InvalidRow("a row has a null topic"), are_others_taken=True)
+    with pytest.raises(InvalidRow, match="abort the transaction"):
+        manager.commit()
+
+
 def test_a_record_that_was_not_taken_outside_a_transaction_spoils_nothing() -> None:
     manager = ready_manager()
-    manager.record_not_taken(RequestTimedOut("no metadata"))
+    manager.records_not_taken(RequestTimedOut("no metadata"), are_others_taken=False)
     manager.begin()
     assert manager.state == State.IN_TRANSACTION
 

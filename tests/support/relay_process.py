@@ -2,7 +2,8 @@
 
 A link is a port here and the port it stands for. Its parties have names: the sink is the one that
 listens, the source the one that connects. Where many parties connect to one port, a connection
-belongs to the broker that the client id of its first request names.
+belongs to the broker that the client id of its first request names. Over TLS nobody can read that:
+there it belongs to the broker whose process has the other end.
 
     block A B     what A sends to B is held, as packets that are lost and sent again: nobody is
                   told, and ends of connections are not seen either
@@ -16,12 +17,18 @@ lines on stdin, each answered with a line. Ends with its stdin.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sys
 from typing import NamedTuple
 
+import psutil
+
 CLIENT_ID_OF_BROKER = re.compile(rb"(?:broker|controller)-(\d+)")
+BROKER_ID_OF_COMMAND = re.compile(r"broker\.id=(\d+)")
+STRANGER = "stranger"
+TLS_HANDSHAKE = 0x16  # first byte; that of a request's size is 0
 HEADER_BYTES = 14  # size, api key, version, correlation id, length of the client id
 HELD_BYTES_MAX = 1 << 20
 
@@ -30,6 +37,18 @@ class LinkPlan(NamedTuple):
     source: str | None  # None: as the first request says
     sink: str
     port: int
+
+
+def broker_at(port: int) -> str:
+    """The name of the broker on this machine that has connected from the port."""
+    for connection in psutil.net_connections("tcp4"):
+        if connection.laddr and connection.laddr.port == port and connection.pid is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                command = " ".join(psutil.Process(connection.pid).cmdline())
+                found = BROKER_ID_OF_COMMAND.search(command)
+                if found:
+                    return f"broker-{found[1]}"
+    return STRANGER
 
 
 class Wires:
@@ -123,11 +142,14 @@ class Connection:
     def introduced(self, data: bytes) -> None:
         """The first bytes, of a source that is known by them or is connected still."""
         self._held += data
-        if self._source is None and len(self._held) >= HEADER_BYTES:
+        if self._source is None and self._held[0] == TLS_HANDSHAKE:
+            self._source = broker_at(self._near.transport.get_extra_info("peername")[1])
+            self.apply()
+        elif self._source is None and len(self._held) >= HEADER_BYTES:
             length = int.from_bytes(self._held[HEADER_BYTES - 2 : HEADER_BYTES], "big")
             if len(self._held) >= HEADER_BYTES + length:
                 found = CLIENT_ID_OF_BROKER.match(self._held, HEADER_BYTES)
-                self._source = f"broker-{found[1].decode()}" if found else "stranger"
+                self._source = f"broker-{found[1].decode()}" if found else STRANGER
                 self.apply()
         if len(self._held) > HELD_BYTES_MAX:
             self._near.listen(is_choked=True)

@@ -327,6 +327,32 @@ class TestHostileBytes:
         wire.close()
         assert client.exists("/") is not None
 
+    @pytest.mark.parametrize("refused", ["list", "bytes", "multi"])
+    def test_a_refusal_does_not_overtake_the_writes_before_it(
+        self, server: EmbeddedZooKeeperProcess, refused: str
+    ) -> None:
+        wire = Wire(server)
+        base = f"/{refused}-in-order"
+        first, last = creation(f"{base}-1"), creation(f"{base}-3")
+        header = struct.pack(">i?i", 1, False, -1)
+        type, body, expected = {
+            "list": (1, creation(f"{base}-2", ("digest", "nocolon")), -114),
+            "bytes": (1, b"\xff" * 8, -5),
+            "multi": (14, (header + creation(base)) * 300 + struct.pack(">i?i", 7, False, -1), -5),
+        }[refused]
+        frames = [(1, 1, first), (2, type, body), (3, 1, last), (4, type, body)]
+        wire.socket.sendall(
+            b"".join(struct.pack(">iii", len(b) + 8, xid, t) + b for xid, t, b in frames)
+        )
+        answers = [struct.unpack_from(">iqi", wire.frame()) for _ in frames]
+        assert [(xid, code) for xid, _, code in answers] == [
+            (1, 0),
+            (2, expected),
+            (3, 0),
+            (4, expected),
+        ]
+        wire.close_session()
+
     def test_frames_that_are_cut_off_are_forgotten(
         self, server: EmbeddedZooKeeperProcess, client: KazooClient
     ) -> None:
@@ -426,6 +452,11 @@ def text(value: str) -> bytes:
 CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 10_000, 0, 16) + bytes(16)
 
 
+def creation(path: str, who: tuple[str, str] = ("world", "anyone"), *, flags: int = 0) -> bytes:
+    access = struct.pack(">ii", 1, 31) + text(who[0]) + text(who[1])
+    return text(path) + struct.pack(">i", -1) + access + struct.pack(">i", flags)
+
+
 class Wire:
     """A client that does nothing by itself: no pings, no reconnects."""
 
@@ -465,17 +496,13 @@ class Wire:
             self.events.append((event, frame[28 : 28 + length].decode()))
 
     def create(self, path: str, flags: int = 0) -> None:
-        assert self.call(1, self._creation(path, flags))[0] == 0
+        assert self.call(1, creation(path, flags=flags))[0] == 0
 
     def create_many(self, path: str, count: int) -> None:
         """Ephemeral sequence nodes, in one multi."""
         header = struct.pack(">i?i", 1, False, -1)
-        body = (header + self._creation(path, 3)) * count + struct.pack(">i?i", -1, True, -1)
+        body = (header + creation(path, flags=3)) * count + struct.pack(">i?i", -1, True, -1)
         assert self.call(14, body)[0] == 0
-
-    def _creation(self, path: str, flags: int) -> bytes:
-        acl = struct.pack(">ii", 1, 31) + text("world") + text("anyone")
-        return text(path) + struct.pack(">i", -1) + acl + struct.pack(">i", flags)
 
     def get(self, path: str, *, watch: bool) -> Any:
         code, body = self.call(4, text(path) + bytes([watch]))

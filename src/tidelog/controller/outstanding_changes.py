@@ -83,8 +83,16 @@ class SetAccess(NamedTuple):
     version: int = ANY_VERSION
 
 
+class Refused(NamedTuple):
+    """Fails with the error that was found before the store was asked. It takes its turn, so that
+    an operation before it may be the one that fails, and writes before it are answered before it.
+    """
+
+    error: StoreError
+
+
 SessionOperation = OpenSession | CloseSession | DropEphemeral
-ServerOperation = SessionOperation | CreateGuarded | SetAccess
+ServerOperation = SessionOperation | CreateGuarded | SetAccess | Refused
 
 
 class Expected:
@@ -217,6 +225,8 @@ class Multi:
             return self._create(operation.create, operation.access)
         elif isinstance(operation, SetAccess):
             return self._set_access(operation)
+        elif isinstance(operation, Refused):
+            raise operation.error
         elif isinstance(operation, DropEphemeral):
             node = self.expect(operation.path)
             if node.exists and node.ephemeral_owner == operation.session_id:

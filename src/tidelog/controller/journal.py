@@ -54,7 +54,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from tidelog.controller.access_lists import decode_access_list, encode_access_list
+from tidelog.controller.access_lists import decode_access_list
 from tidelog.controller.metadata_store import NO_DATA, StoreUnavailable
 from tidelog.controller.node_tree import (
     Change,
@@ -418,7 +418,7 @@ def encode_snapshot_with_sessions(tree: NodeTree) -> bytes:
     for path, node in tree.subtree("/"):
         name = path.encode()
         if node.access is not None or node.aversion:
-            access = encode_access_list(node.access) if node.access is not None else b""
+            access = node.access.encoded if node.access is not None else b""
             guarded += (ACCESS.pack(node.aversion, len(name), len(access)), name, access)
             guarded_count += 1
         parts.append(

@@ -21,7 +21,6 @@ from tidelog.controller.access_lists import (
     Identity,
     NoAuth,
     Permission,
-    encode_access_list,
     permits,
 )
 from tidelog.controller.metadata_store import (
@@ -313,7 +312,7 @@ class Multi:
         return node.aversion
 
     def _change_access(self, kind: ChangeKind, path: str, node: Expected) -> None:
-        data = encode_access_list(node.access) if node.access is not None else b""
+        data = node.access.encoded if node.access is not None else b""
         self.changes.append(Change(kind, path, data, node.ephemeral_owner, 0))
 
     def _delete(self, operation: Delete) -> None:

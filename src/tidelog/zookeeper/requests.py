@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.controller.access_lists import (
     OPEN,
-    AccessList,
     NoAuth,
     Permission,
     digest_identity,
-    encode_access_list,
     permits,
     without_digests,
 )
@@ -312,10 +310,10 @@ class RequestProcessor:
     def _get_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         """Who may not change the list does not see the digests in it."""
         node = self._node(connection, reader.text(), Permission.READ | Permission.ADMIN)
-        access: AccessList = OPEN if node.access is None else node.access
+        access = OPEN if node.access is None else node.access
         if not permits(access, Permission.ADMIN, connection.identities):
             access = without_digests(access)
-        connection.answer(xid, Code.OK, encode_access_list(access) + encode_stat(node.stat()))
+        connection.answer(xid, Code.OK, access.encoded + encode_stat(node.stat()))
 
     def _get_children(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         self._list_children(connection, xid, reader, with_stat=False)

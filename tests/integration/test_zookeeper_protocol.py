@@ -429,6 +429,38 @@ class TestOtherRequests:
         assert wire.call(18, path + struct.pack(">i", 3))[0] == -121
         wire.close()
 
+    def test_watches_set_again_say_nothing_of_nodes_that_the_client_may_not_read(
+        self, server: EmbeddedZooKeeperProcess
+    ) -> None:
+        owner, other = Wire(server), Wire(server)
+        assert owner.call(100, struct.pack(">i", 0) + text("digest") + text("me:word"))[0] == 0
+        for kind in ("data", "exist", "child"):
+            owner.create(f"/open-{kind}")
+            assert owner.call(1, creation(f"/secret-{kind}", ("auth", "")))[0] == 0
+            owner.create(f"/open-{kind}/child")
+            owner.create(f"/secret-{kind}/child")
+            for path in (f"/open-{kind}", f"/secret-{kind}"):
+                assert owner.call(5, text(path) + struct.pack(">ii", -1, -1))[0] == 0
+        two = struct.pack(">i", 2)
+        lists = [
+            two + text(f"/open-{kind}") + text(f"/secret-{kind}")
+            for kind in ("data", "exist", "child")
+        ]
+        assert other.call(101, struct.pack(">q", 1) + b"".join(lists))[0] == 0
+        assert other.events == [(3, "/open-data"), (1, "/open-exist"), (4, "/open-child")]
+
+        other.events.clear()
+        everybody = struct.pack(">ii", 1, 31) + text("world") + text("anyone")
+        for kind in ("data", "exist", "child"):
+            path = f"/secret-{kind}"
+            assert owner.call(7, text(path) + everybody + struct.pack(">i", -1))[0] == 0
+            assert owner.call(5, text(path) + struct.pack(">ii", -1, -1))[0] == 0
+            owner.create(f"{path}/another")
+        other.get("/open-data", watch=False)
+        assert other.events == [(3, "/secret-data"), (3, "/secret-exist"), (4, "/secret-child")]
+        owner.close_session()
+        other.close_session()
+
     def test_four_letter_words(self, server: EmbeddedZooKeeperProcess) -> None:
         assert server.command(b"ruok") == "imok"
         assert server.command(b"isro") == "rw"

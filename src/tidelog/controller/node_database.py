@@ -191,9 +191,11 @@ class NodeDatabase:
         identities: Collection[Identity] | None = None,
     ) -> None:
         """`done` is called, on the loop, once the write is durable and applied or has failed: for
-        all writes in the order in which they were submitted. It must not raise, and gives nothing
-        be awaited for a write that has failed. Access lists are
-        looked at for the identities, which must not change; without them the write may do anything.
+        all writes in the order in which they were submitted. It must not raise, and returns
+        something to await only for a write that has succeeded.
+
+        Access lists are checked for the identities, which must not change. Without identities
+        everything is permitted.
         """
         if self._staging or len(operations) > SMALL_TRANSACTION:
             staging = asyncio.get_running_loop().create_task(

@@ -102,7 +102,7 @@ class NodeDatabase:
         self._staging: set[asyncio.Task[None]] = set()  # large writes, and those behind them
         self._queue: list[_Waiting] = []
         self._in_hand: list[_Waiting] = []  # being written to disk
-        self._is_closed = False
+        self.is_closed = False  # or about to be; no write is taken any more
         self._worker: asyncio.Task[None] | None = None  # there is one while the queue is served
 
     @classmethod
@@ -145,7 +145,7 @@ class NodeDatabase:
         return len(self._queue) + len(self._in_hand) + len(self._staging)
 
     async def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         if self._worker is not None:
             await asyncio.wait([self._worker])
         self._journal.close()
@@ -205,6 +205,8 @@ class NodeDatabase:
             staging.add_done_callback(self._staging.discard)
             return
         try:
+            if self.is_closed:
+                raise StoreClosed("/")
             transaction, outcomes = self._outstanding.stage(
                 operations, session_id, self._clock.time_ms(), identities
             )
@@ -241,7 +243,7 @@ class NodeDatabase:
         for operation in operations:
             await self._slices.breathe()
             multi.perform(operation)
-        if self._is_closed:
+        if self.is_closed:
             raise StoreClosed("/")
         if losses != self._outstanding.losses:
             raise StoreUnavailable("/")

@@ -333,14 +333,16 @@ class NodeDatabase:
         loop = asyncio.get_running_loop()
         self.is_applying = True
         self.settled.clear()
-        for _ in self.tree.apply_in_pieces(pieces):
-            await self._slices.breathe()
-        for piece in pieces:
-            for watcher, event in self.fired(piece):
-                loop.call_soon(watcher, event)
-            await self._slices.breathe()
-        self.is_applying = False
-        self.settled.set()
+        try:
+            for _ in self.tree.apply_in_pieces(pieces):
+                await self._slices.breathe()
+            for piece in pieces:
+                for watcher, event in self.fired(piece):
+                    loop.call_soon(watcher, event)
+                await self._slices.breathe()
+        finally:  # otherwise all requests would wait for ever
+            self.is_applying = False
+            self.settled.set()
 
     async def _forget_expected(self, transaction: Transaction) -> None:
         if len(transaction.changes) <= SMALL_TRANSACTION:

@@ -16,9 +16,11 @@ from tidelog.controller.metadata_store import (
     SetData,
     StoreClosed,
     StoreUnavailable,
+    WatchedEvent,
+    Watcher,
 )
 from tidelog.controller.node_database import NodeDatabase
-from tidelog.controller.node_tree import KeptSession
+from tidelog.controller.node_tree import KeptSession, Transaction
 from tidelog.controller.outstanding_changes import CloseSession, DropEphemeral, OpenSession
 
 LARGE = 1024 * 1024
@@ -135,3 +137,20 @@ async def test_a_write_after_the_end_is_refused_and_reaches_no_file(
         with pytest.raises(StoreClosed):
             await database.write([Create(f"/{number}") for number in range(count)], 0)
     assert not caplog.records
+
+
+@in_loop
+async def test_readers_go_on_although_the_events_of_a_large_transaction_fail(
+    tmp_path: Path,
+) -> None:
+    def broken(transaction: Transaction) -> list[tuple[Watcher, WatchedEvent]]:
+        raise RuntimeError("no event")
+
+    database = opened(tmp_path)
+    database.readers_wait = True
+    database.fired = broken
+    with pytest.raises(StoreUnavailable):
+        await database.write([Create(f"/{number}") for number in range(300)], 0)
+    assert not database.is_applying
+    assert database.settled.is_set()
+    await database.close()

@@ -322,8 +322,7 @@ class Multi:
             raise BadArguments(path)
         parent_path = parent_of(path)
         parent = self.expect(parent_path)
-        if parent.access is not None:
-            self._require(parent, Permission.DELETE, path)
+        self._require(parent, Permission.DELETE, path)
         node = self._existing(path, operation.version)
         if node.child_count:
             raise NotEmpty(path)

@@ -41,7 +41,7 @@ from tidelog.controller.metadata_store import (
     WatchedEvent,
     Watcher,
 )
-from tidelog.controller.node_tree import NodeTree, Transaction
+from tidelog.controller.node_tree import DeletedAccess, NodeTree, Transaction
 from tidelog.controller.outstanding_changes import OutstandingChanges, ServerOperation
 from tidelog.slices import Slices
 from tidelog.supervisor import attempted
@@ -55,7 +55,12 @@ Result = list[Outcome] | StoreError
 Done = Callable[[Result], Awaitable[None] | None]
 
 
-def _nothing_fired(transaction: Transaction) -> Sequence[tuple[Watcher, WatchedEvent]]:
+Fired = Callable[[Transaction, DeletedAccess], Sequence[tuple[Watcher, WatchedEvent]]]
+
+
+def _nothing_fired(
+    transaction: Transaction, deleted: DeletedAccess
+) -> Sequence[tuple[Watcher, WatchedEvent]]:
     return ()
 
 
@@ -86,7 +91,7 @@ class NodeDatabase:
         self.tree = tree
         # Asked with each transaction that has just been applied, before anything else can read it.
         # The watchers that it gives are called in the next turn, before the writer goes on.
-        self.fired: Callable[[Transaction], Sequence[tuple[Watcher, WatchedEvent]]] = _nothing_fired
+        self.fired: Fired = _nothing_fired
         self.readers_wait = False
         self.is_applying = False
         self.settled = asyncio.Event()
@@ -163,9 +168,9 @@ class NodeDatabase:
         except StoreUnavailable:
             self._outstanding.forget_all()
             raise
-        self.tree.apply(transaction)
+        deleted = self.tree.apply(transaction)
         self._outstanding.applied(transaction)
-        for watcher, event in self.fired(transaction):
+        for watcher, event in self.fired(transaction, deleted):
             watcher(event)
         return outcomes
 
@@ -315,8 +320,8 @@ class NodeDatabase:
                 if self.readers_wait and len(transaction.changes) > SMALL_TRANSACTION:
                     await self._apply_in_slices(transaction)
                 else:
-                    self.tree.apply(transaction)
-                    for watcher, event in self.fired(transaction):
+                    deleted = self.tree.apply(transaction)
+                    for watcher, event in self.fired(transaction, deleted):
                         loop.call_soon(watcher, event)
                 await self._forget_expected(transaction)
             more = waiting.done(waiting.result)
@@ -334,10 +339,11 @@ class NodeDatabase:
         self.is_applying = True
         self.settled.clear()
         try:
-            for _ in self.tree.apply_in_pieces(pieces):
+            deleted: DeletedAccess = {}
+            for _ in self.tree.apply_in_pieces(pieces, deleted):
                 await self._slices.breathe()
             for piece in pieces:
-                for watcher, event in self.fired(piece):
+                for watcher, event in self.fired(piece, deleted):
                     loop.call_soon(watcher, event)
                 await self._slices.breathe()
         finally:  # otherwise all requests would wait for ever

@@ -38,6 +38,7 @@ from tidelog.controller.metadata_store import (
     StoreError,
 )
 from tidelog.controller.node_database import NodeDatabase, Operations, Result
+from tidelog.controller.node_tree import DeletedAccess, Transaction
 from tidelog.controller.outstanding_changes import CloseSession, CreateGuarded, SetAccess
 
 READ, WRITE, CREATE, DELETE, ADMIN = Permission
@@ -296,10 +297,16 @@ class TestStore:
         database = opened(tmp_path)
         await database.write([guarded("/p", READABLE)], 0)
         await database.write([CreateGuarded(Create("/p/e", ephemeral=True), MINE)], 7)
+        deleted: list[DeletedAccess] = []
+
+        def note(_transaction: Transaction, of_it: DeletedAccess) -> tuple[()]:
+            deleted.append(of_it)
+            return ()
+
+        database.fired = note
         await database.write([Delete("/p/e"), CloseSession(7)], 7)
-        assert database.tree.deleted_access == {"/p/e": MINE}
         await database.write([SetData("/p", b"")], 0)
-        assert database.tree.deleted_access == {}
+        assert deleted == [{"/p/e": MINE}, {}]
         await database.close()
 
     @pytest.mark.parametrize("journal_bytes_max", [1024 * 1024, 1])

@@ -20,7 +20,7 @@ from tidelog.controller.metadata_store import (
     Watcher,
 )
 from tidelog.controller.node_database import NodeDatabase
-from tidelog.controller.node_tree import KeptSession, Transaction
+from tidelog.controller.node_tree import DeletedAccess, KeptSession, Transaction
 from tidelog.controller.outstanding_changes import CloseSession, DropEphemeral, OpenSession
 
 LARGE = 1024 * 1024
@@ -143,7 +143,9 @@ async def test_a_write_after_the_end_is_refused_and_reaches_no_file(
 async def test_readers_go_on_although_the_events_of_a_large_transaction_fail(
     tmp_path: Path,
 ) -> None:
-    def broken(transaction: Transaction) -> list[tuple[Watcher, WatchedEvent]]:
+    def broken(
+        transaction: Transaction, deleted: DeletedAccess
+    ) -> list[tuple[Watcher, WatchedEvent]]:
         raise RuntimeError("no event")
 
     database = opened(tmp_path)

@@ -327,6 +327,32 @@ class TestHostileBytes:
         wire.close()
         assert client.exists("/") is not None
 
+    @pytest.mark.parametrize("refused", ["list", "bytes", "multi"])
+    def test_a_refusal_does_not_overtake_the_writes_before_it(
+        self, server: EmbeddedZooKeeperProcess, refused: str
+    ) -> None:
+        wire = Wire(server)
+        base = f"/{refused}-in-order"
+        first, last = creation(f"{base}-1"), creation(f"{base}-3")
+        header = struct.pack(">i?i", 1, False, -1)
+        type, body, expected = {
+            "list": (1, creation(f"{base}-2", ("digest", "nocolon")), -114),
+            "bytes": (1, b"\xff" * 8, -5),
+            "multi": (14, (header + creation(base)) * 300 + struct.pack(">i?i", 7, False, -1), -5),
+        }[refused]
+        frames = [(1, 1, first), (2, type, body), (3, 1, last), (4, type, body)]
+        wire.socket.sendall(
+            b"".join(struct.pack(">iii", len(b) + 8, xid, t) + b for xid, t, b in frames)
+        )
+        answers = [struct.unpack_from(">iqi", wire.frame()) for _ in frames]
+        assert [(xid, code) for xid, _, code in answers] == [
+            (1, 0),
+            (2, expected),
+            (3, 0),
+            (4, expected),
+        ]
+        wire.close_session()
+
     def test_frames_that_are_cut_off_are_forgotten(
         self, server: EmbeddedZooKeeperProcess, client: KazooClient
     ) -> None:
@@ -403,6 +429,38 @@ class TestOtherRequests:
         assert wire.call(18, path + struct.pack(">i", 3))[0] == -121
         wire.close()
 
+    def test_watches_set_again_say_nothing_of_nodes_that_the_client_may_not_read(
+        self, server: EmbeddedZooKeeperProcess
+    ) -> None:
+        owner, other = Wire(server), Wire(server)
+        assert owner.call(100, struct.pack(">i", 0) + text("digest") + text("me:word"))[0] == 0
+        for kind in ("data", "exist", "child"):
+            owner.create(f"/open-{kind}")
+            assert owner.call(1, creation(f"/secret-{kind}", ("auth", "")))[0] == 0
+            owner.create(f"/open-{kind}/child")
+            owner.create(f"/secret-{kind}/child")
+            for path in (f"/open-{kind}", f"/secret-{kind}"):
+                assert owner.call(5, text(path) + struct.pack(">ii", -1, -1))[0] == 0
+        two = struct.pack(">i", 2)
+        lists = [
+            two + text(f"/open-{kind}") + text(f"/secret-{kind}")
+            for kind in ("data", "exist", "child")
+        ]
+        assert other.call(101, struct.pack(">q", 1) + b"".join(lists))[0] == 0
+        assert other.events == [(3, "/open-data"), (1, "/open-exist"), (4, "/open-child")]
+
+        other.events.clear()
+        everybody = struct.pack(">ii", 1, 31) + text("world") + text("anyone")
+        for kind in ("data", "exist", "child"):
+            path = f"/secret-{kind}"
+            assert owner.call(7, text(path) + everybody + struct.pack(">i", -1))[0] == 0
+            assert owner.call(5, text(path) + struct.pack(">ii", -1, -1))[0] == 0
+            owner.create(f"{path}/another")
+        other.get("/open-data", watch=False)
+        assert other.events == [(3, "/secret-data"), (3, "/secret-exist"), (4, "/secret-child")]
+        owner.close_session()
+        other.close_session()
+
     def test_four_letter_words(self, server: EmbeddedZooKeeperProcess) -> None:
         assert server.command(b"ruok") == "imok"
         assert server.command(b"isro") == "rw"
@@ -424,6 +482,11 @@ def text(value: str) -> bytes:
 
 
 CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 10_000, 0, 16) + bytes(16)
+
+
+def creation(path: str, who: tuple[str, str] = ("world", "anyone"), *, flags: int = 0) -> bytes:
+    access = struct.pack(">ii", 1, 31) + text(who[0]) + text(who[1])
+    return text(path) + struct.pack(">i", -1) + access + struct.pack(">i", flags)
 
 
 class Wire:
@@ -465,17 +528,13 @@ class Wire:
             self.events.append((event, frame[28 : 28 + length].decode()))
 
     def create(self, path: str, flags: int = 0) -> None:
-        assert self.call(1, self._creation(path, flags))[0] == 0
+        assert self.call(1, creation(path, flags=flags))[0] == 0
 
     def create_many(self, path: str, count: int) -> None:
         """Ephemeral sequence nodes, in one multi."""
         header = struct.pack(">i?i", 1, False, -1)
-        body = (header + self._creation(path, 3)) * count + struct.pack(">i?i", -1, True, -1)
+        body = (header + creation(path, flags=3)) * count + struct.pack(">i?i", -1, True, -1)
         assert self.call(14, body)[0] == 0
-
-    def _creation(self, path: str, flags: int) -> bytes:
-        acl = struct.pack(">ii", 1, 31) + text("world") + text("anyone")
-        return text(path) + struct.pack(">i", -1) + acl + struct.pack(">i", flags)
 
     def get(self, path: str, *, watch: bool) -> Any:
         code, body = self.call(4, text(path) + bytes([watch]))

@@ -18,14 +18,15 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from enum import IntFlag
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from tidelog.controller.metadata_store import StoreError
 
-ENTRIES_MAX: Final = 1000
+ENTRIES_MAX: Final = 100  # of a new list; one that is on disk may have more
+INTERNED_BYTES_MAX: Final = 1024 * 1024  # encoded; the lists that they stand for take more
 
 _INT: Final = struct.Struct(">i")
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
@@ -53,9 +54,52 @@ class AccessEntry(NamedTuple):
     name: str
 
 
-AccessList = tuple[AccessEntry, ...]
+class AccessList(tuple[AccessEntry, ...]):
+    """Its entries, and who may do what by them. Judging takes time for each identity, not for each
+    entry, because a change may be judged for a thousand listeners at once.
+    """
 
-OPEN: Final[AccessList] = (AccessEntry(ALL_PERMISSIONS, "world", "anyone"),)
+    def __init__(self, entries: Iterable[AccessEntry]) -> None:
+        self._of_everybody = 0
+        self._of_digest: dict[tuple[str, str], int] = {}
+        # The permissions by how many bits of an address do not count, and by those that do.
+        self._of_network: dict[int, dict[int, int]] = {}
+        for permissions, scheme, name in self:
+            if scheme == "world":
+                self._of_everybody |= permissions
+            elif scheme != "ip":
+                who = (scheme, name)
+                self._of_digest[who] = self._of_digest.get(who, 0) | permissions
+            elif (network := _network(name)) is not None:
+                bits, shift = network
+                of_bits = self._of_network.setdefault(shift, {})
+                of_bits[bits] = of_bits.get(bits, 0) | permissions
+
+    def permissions_of(self, identities: Iterable[Identity]) -> int:
+        granted = self._of_everybody
+        for identity in identities:
+            if identity[0] != "ip":
+                granted |= self._of_digest.get(identity, 0)
+            elif self._of_network:
+                granted |= self._permissions_at(_client_address(identity[1]))
+        return granted
+
+    def _permissions_at(self, address: int | None) -> int:
+        if address is None:
+            return 0
+        granted = 0
+        for shift, of_bits in self._of_network.items():
+            granted |= of_bits.get(address >> shift, 0)
+        return granted
+
+    @cached_property
+    def encoded(self) -> bytes:
+        parts = [_INT.pack(len(self))]
+        for permissions, scheme, name in self:
+            parts.append(_INT.pack(permissions))
+            for text in (scheme.encode(), name.encode()):
+                parts += (_INT.pack(len(text)), text)
+        return b"".join(parts)
 
 
 class NoAuth(StoreError):
@@ -78,19 +122,23 @@ def digest_identity(secret: bytes) -> Identity:
 def resolved(entries: Iterable[AccessEntry], identities: Collection[Identity]) -> AccessList | None:
     """The list that is kept of one that is asked for; None is open to all."""
     kept: dict[AccessEntry, None] = {}
+    proven = [identity for identity in identities if identity.scheme == "digest"]
+    resolved_auth: set[int] = set()  # permissions
     for entry in dict.fromkeys(entries):
-        if entry.scheme == "auth":
-            proven = [identity for identity in identities if identity.scheme == "digest"]
-            if not proven:
-                raise InvalidAccessList
-            kept |= dict.fromkeys(AccessEntry(entry.permissions, *who) for who in proven)
-        else:
+        if entry.scheme != "auth":
             _require_valid(entry)
             kept[entry] = None
-    if not 0 < len(kept) <= ENTRIES_MAX:
+        elif entry.permissions not in resolved_auth:
+            if not proven:
+                raise InvalidAccessList
+            resolved_auth.add(entry.permissions)
+            kept |= dict.fromkeys(AccessEntry(entry.permissions, *who) for who in proven)
+        if len(kept) > ENTRIES_MAX:
+            raise InvalidAccessList
+    if not kept:
         raise InvalidAccessList
-    found = tuple(kept)
-    return None if found == OPEN else _interned(found)
+    found = AccessList(kept)
+    return None if found == OPEN else _interned.same(found)
 
 
 def _require_valid(entry: AccessEntry) -> None:
@@ -106,28 +154,36 @@ def _require_valid(entry: AccessEntry) -> None:
         raise InvalidAccessList
 
 
-@lru_cache(maxsize=1000)
-def _interned(access: AccessList) -> AccessList:
-    """Most nodes have one of a few lists; each is in memory once."""
-    return access
+class _Interned:
+    """Most nodes have one of a few lists; each is in memory once. Forgets the oldest ones first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._by_encoded: dict[bytes, AccessList] = {}
+        self.size = 0  # bytes, encoded
+
+    def same(self, access: AccessList) -> AccessList:
+        found = self._by_encoded.get(access.encoded)
+        if found is None:
+            found = self._by_encoded[access.encoded] = access
+            self.size += len(access.encoded)
+            while self.size > self._bytes_max:
+                self.size -= len(self._by_encoded.pop(next(iter(self._by_encoded))).encoded)
+        return found
+
+    def decoded(self, encoded: bytes) -> AccessList:
+        found = self._by_encoded.get(encoded)
+        return found if found is not None else self.same(AccessList(_decode(encoded)))
 
 
-def permits(access: AccessList, needed: int, identities: Collection[Identity]) -> bool:
+def permits(access: AccessList, needed: int, identities: Iterable[Identity]) -> bool:
     """Whether one of the needed permissions is there."""
-    addresses = [name for scheme, name in identities if scheme == "ip"]
-    for permissions, scheme, name in access:
-        if not permissions & needed:
-            continue
-        if scheme == "world" or (scheme, name) in identities:
-            return True
-        if scheme == "ip" and any(_is_within(address, name) for address in addresses):
-            return True
-    return False
+    return bool(access.permissions_of(identities) & int(needed))
 
 
 def without_digests(access: AccessList) -> AccessList:
     """As those see it who may not administrate the node."""
-    return tuple(
+    return AccessList(
         entry._replace(name=entry.name.partition(":")[0] + ":x")
         if entry.scheme == "digest" and ":" in entry.name
         else entry
@@ -138,15 +194,6 @@ def without_digests(access: AccessList) -> AccessList:
 # Addresses
 
 
-def _is_within(address: str, expression: str) -> bool:
-    network, own = _network(expression), _address(address)
-    if network is None or own is None:
-        return False
-    bits, shift = network
-    return own >> shift == bits
-
-
-@lru_cache(maxsize=1000)
 def _network(expression: str) -> tuple[int, int] | None:
     """Its significant bits, and how many of the 32 are not."""
     text, slash, length = expression.partition("/")
@@ -155,6 +202,11 @@ def _network(expression: str) -> tuple[int, int] | None:
     if address is None or bits is None:
         return None
     return address >> 32 - bits, 32 - bits
+
+
+@lru_cache(maxsize=1000)
+def _client_address(text: str) -> int | None:
+    return _address(text)
 
 
 def _address(text: str) -> int | None:
@@ -179,21 +231,13 @@ def _number(text: str, most: int) -> int | None:
 # Encoding
 
 
-@lru_cache(maxsize=1000)
-def encode_access_list(access: AccessList) -> bytes:
-    parts = [_INT.pack(len(access))]
-    for permissions, scheme, name in access:
-        parts.append(_INT.pack(permissions))
-        for text in (scheme.encode(), name.encode()):
-            parts += (_INT.pack(len(text)), text)
-    return b"".join(parts)
-
-
-@lru_cache(maxsize=1000)
 def decode_access_list(encoded: bytes) -> AccessList:
     """Of the journal, whose bytes are ours."""
+    return _interned.decoded(encoded)
+
+
+def _decode(encoded: bytes) -> Iterator[AccessEntry]:
     position = _INT.size
-    entries = []
     for _ in range(_INT.unpack_from(encoded)[0]):
         (permissions,) = _INT.unpack_from(encoded, position)
         position += _INT.size
@@ -203,5 +247,8 @@ def decode_access_list(encoded: bytes) -> AccessList:
             position += _INT.size
             texts.append(encoded[position : position + length].decode())
             position += length
-        entries.append(AccessEntry(permissions, *texts))
-    return _interned(tuple(entries))
+        yield AccessEntry(permissions, *texts)
+
+
+_interned: Final = _Interned(INTERNED_BYTES_MAX)
+OPEN: Final = AccessList((AccessEntry(ALL_PERMISSIONS, "world", "anyone"),))

@@ -29,7 +29,7 @@ from tidelog.controller.metadata_store import (
     require_valid_path,
 )
 from tidelog.controller.node_database import JOURNAL_BYTES_MAX, NodeDatabase
-from tidelog.controller.node_tree import Change, ChangeKind, Node, Transaction
+from tidelog.controller.node_tree import Change, ChangeKind, DeletedAccess, Node, Transaction
 
 
 class EmbeddedStore(MetadataStore):
@@ -154,7 +154,9 @@ class _Sessions:
         if not self._open:
             await self._database.close()
 
-    def _fired(self, transaction: Transaction) -> list[tuple[Watcher, WatchedEvent]]:
+    def _fired(
+        self, transaction: Transaction, deleted: DeletedAccess
+    ) -> list[tuple[Watcher, WatchedEvent]]:
         watched = [s for s in self._open if s.data_watches or s.child_watches]
         if not watched:
             return []

@@ -54,7 +54,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from tidelog.controller.access_lists import decode_access_list, encode_access_list
+from tidelog.controller.access_lists import decode_access_list
 from tidelog.controller.metadata_store import NO_DATA, StoreUnavailable
 from tidelog.controller.node_tree import (
     Change,
@@ -96,7 +96,7 @@ KINDS: Final = {int(kind): kind for kind in ChangeKind}
 
 
 class CorruptStore(StartupError):
-    """The metadata on disk is damaged where it had been acknowledged."""
+    """The metadata on disk is damaged where it had been acknowledged, or of a later version."""
 
 
 class StoreLocked(StartupError):
@@ -105,6 +105,10 @@ class StoreLocked(StartupError):
 
 class _BadRecord(Exception):
     pass
+
+
+class _UnknownKind(Exception):
+    """A record is whole and has a change that this version does not know."""
 
 
 def encode_transaction(
@@ -166,6 +170,8 @@ def _decode_transaction(payload: memoryview) -> Transaction:
     for _ in range(count):
         kind, created_children, path_length, data_length = CHANGE.unpack_from(payload, position)
         position += CHANGE.size
+        if kind not in KINDS and kind != EPHEMERAL_CREATED:
+            raise _UnknownKind(kind)
         owner = 0
         if kind == EPHEMERAL_CREATED:
             kind = ChangeKind.CREATED
@@ -246,11 +252,20 @@ class Journal:
                 )
                 os.ftruncate(self._descriptor, position)
                 return
-            transaction = _decode_transaction(payload)
+            transaction = self._decoded(payload, position)
             if transaction.zxid > tree.zxid:
                 tree.apply(transaction)
             position += RECORD.size + len(payload)
             self.size = position
+
+    def _decoded(self, payload: memoryview, position: int) -> Transaction:
+        try:
+            return _decode_transaction(payload)
+        except _UnknownKind as unknown:
+            raise CorruptStore(
+                f"{self._path} has a change of kind {unknown} at position {position}, which a "
+                f"later version of tidelog wrote; start that version"
+            ) from unknown
 
     def _require_unacknowledged(self, data: bytes, position: int, last_zxid: int) -> None:
         bad_position = position
@@ -418,7 +433,7 @@ def encode_snapshot_with_sessions(tree: NodeTree) -> bytes:
     for path, node in tree.subtree("/"):
         name = path.encode()
         if node.access is not None or node.aversion:
-            access = encode_access_list(node.access) if node.access is not None else b""
+            access = node.access.encoded if node.access is not None else b""
             guarded += (ACCESS.pack(node.aversion, len(name), len(access)), name, access)
             guarded_count += 1
         parts.append(

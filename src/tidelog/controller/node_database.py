@@ -41,7 +41,7 @@ from tidelog.controller.metadata_store import (
     WatchedEvent,
     Watcher,
 )
-from tidelog.controller.node_tree import NodeTree, Transaction
+from tidelog.controller.node_tree import DeletedAccess, NodeTree, Transaction
 from tidelog.controller.outstanding_changes import OutstandingChanges, ServerOperation
 from tidelog.slices import Slices
 from tidelog.supervisor import attempted
@@ -55,7 +55,12 @@ Result = list[Outcome] | StoreError
 Done = Callable[[Result], Awaitable[None] | None]
 
 
-def _nothing_fired(transaction: Transaction) -> Sequence[tuple[Watcher, WatchedEvent]]:
+Fired = Callable[[Transaction, DeletedAccess], Sequence[tuple[Watcher, WatchedEvent]]]
+
+
+def _nothing_fired(
+    transaction: Transaction, deleted: DeletedAccess
+) -> Sequence[tuple[Watcher, WatchedEvent]]:
     return ()
 
 
@@ -86,7 +91,7 @@ class NodeDatabase:
         self.tree = tree
         # Asked with each transaction that has just been applied, before anything else can read it.
         # The watchers that it gives are called in the next turn, before the writer goes on.
-        self.fired: Callable[[Transaction], Sequence[tuple[Watcher, WatchedEvent]]] = _nothing_fired
+        self.fired: Fired = _nothing_fired
         self.readers_wait = False
         self.is_applying = False
         self.settled = asyncio.Event()
@@ -102,7 +107,7 @@ class NodeDatabase:
         self._staging: set[asyncio.Task[None]] = set()  # large writes, and those behind them
         self._queue: list[_Waiting] = []
         self._in_hand: list[_Waiting] = []  # being written to disk
-        self._is_closed = False
+        self.is_closed = False  # or about to be; no write is taken any more
         self._worker: asyncio.Task[None] | None = None  # there is one while the queue is served
 
     @classmethod
@@ -145,7 +150,7 @@ class NodeDatabase:
         return len(self._queue) + len(self._in_hand) + len(self._staging)
 
     async def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         if self._worker is not None:
             await asyncio.wait([self._worker])
         self._journal.close()
@@ -163,9 +168,9 @@ class NodeDatabase:
         except StoreUnavailable:
             self._outstanding.forget_all()
             raise
-        self.tree.apply(transaction)
+        deleted = self.tree.apply(transaction)
         self._outstanding.applied(transaction)
-        for watcher, event in self.fired(transaction):
+        for watcher, event in self.fired(transaction, deleted):
             watcher(event)
         return outcomes
 
@@ -191,9 +196,11 @@ class NodeDatabase:
         identities: Collection[Identity] | None = None,
     ) -> None:
         """`done` is called, on the loop, once the write is durable and applied or has failed: for
-        all writes in the order in which they were submitted. It must not raise, and gives nothing
-        be awaited for a write that has failed. Access lists are
-        looked at for the identities, which must not change; without them the write may do anything.
+        all writes in the order in which they were submitted. It must not raise, and returns
+        something to await only for a write that has succeeded.
+
+        Access lists are checked for the identities, which must not change. Without identities
+        everything is permitted.
         """
         if self._staging or len(operations) > SMALL_TRANSACTION:
             staging = asyncio.get_running_loop().create_task(
@@ -203,6 +210,8 @@ class NodeDatabase:
             staging.add_done_callback(self._staging.discard)
             return
         try:
+            if self.is_closed:
+                raise StoreClosed("/")
             transaction, outcomes = self._outstanding.stage(
                 operations, session_id, self._clock.time_ms(), identities
             )
@@ -239,7 +248,7 @@ class NodeDatabase:
         for operation in operations:
             await self._slices.breathe()
             multi.perform(operation)
-        if self._is_closed:
+        if self.is_closed:
             raise StoreClosed("/")
         if losses != self._outstanding.losses:
             raise StoreUnavailable("/")
@@ -311,8 +320,8 @@ class NodeDatabase:
                 if self.readers_wait and len(transaction.changes) > SMALL_TRANSACTION:
                     await self._apply_in_slices(transaction)
                 else:
-                    self.tree.apply(transaction)
-                    for watcher, event in self.fired(transaction):
+                    deleted = self.tree.apply(transaction)
+                    for watcher, event in self.fired(transaction, deleted):
                         loop.call_soon(watcher, event)
                 await self._forget_expected(transaction)
             more = waiting.done(waiting.result)
@@ -329,14 +338,17 @@ class NodeDatabase:
         loop = asyncio.get_running_loop()
         self.is_applying = True
         self.settled.clear()
-        for _ in self.tree.apply_in_pieces(pieces):
-            await self._slices.breathe()
-        for piece in pieces:
-            for watcher, event in self.fired(piece):
-                loop.call_soon(watcher, event)
-            await self._slices.breathe()
-        self.is_applying = False
-        self.settled.set()
+        try:
+            deleted: DeletedAccess = {}
+            for _ in self.tree.apply_in_pieces(pieces, deleted):
+                await self._slices.breathe()
+            for piece in pieces:
+                for watcher, event in self.fired(piece, deleted):
+                    loop.call_soon(watcher, event)
+                await self._slices.breathe()
+        finally:  # otherwise all requests would wait for ever
+            self.is_applying = False
+            self.settled.set()
 
     async def _forget_expected(self, transaction: Transaction) -> None:
         if len(transaction.changes) <= SMALL_TRANSACTION:

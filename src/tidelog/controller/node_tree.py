@@ -53,6 +53,10 @@ class Transaction(NamedTuple):
     changes: list[Change]
 
 
+# Of the nodes that a transaction has deleted, where they were not open to all.
+DeletedAccess = dict[str, AccessList]
+
+
 class Node:
     __slots__ = (
         "access",
@@ -103,8 +107,6 @@ class NodeTree:
         self.zxid = 0  # of the last transaction applied
         self.ephemerals: dict[int, dict[str, None]] = {}  # paths by owner; none is empty
         self.sessions: dict[int, KeptSession] = {}
-        # Of the nodes that the last transaction deleted, where they were not open to all.
-        self.deleted_access: dict[str, AccessList] = {}
 
     def node(self, path: str) -> Node:
         found = self.nodes.get(path)
@@ -112,27 +114,29 @@ class NodeTree:
             raise NoNode(path)
         return found
 
-    def apply(self, transaction: Transaction) -> None:
+    def apply(self, transaction: Transaction) -> DeletedAccess:
         zxid = self._next(transaction)
-        self._apply(transaction)
+        deleted: DeletedAccess = {}
+        self._apply(transaction, deleted)
         self.zxid = zxid
+        return deleted
 
-    def apply_in_pieces(self, pieces: Sequence[Transaction]) -> Iterator[None]:
-        """One transaction, cut up. Nobody may read between the steps."""
+    def apply_in_pieces(
+        self, pieces: Sequence[Transaction], deleted: DeletedAccess
+    ) -> Iterator[None]:
+        """One transaction, cut up. Nobody may read between the steps. Adds to `deleted`."""
         zxid = self._next(pieces[0])
         for piece in pieces:
-            self._apply(piece)
+            self._apply(piece, deleted)
             yield
         self.zxid = zxid
 
     def _next(self, transaction: Transaction) -> int:
         zxid = transaction.zxid
         assert zxid > self.zxid, (zxid, self.zxid)
-        if self.deleted_access:
-            self.deleted_access = {}
         return zxid
 
-    def _apply(self, transaction: Transaction) -> None:
+    def _apply(self, transaction: Transaction, deleted: DeletedAccess) -> None:
         zxid, time_ms, changes = transaction
         nodes = self.nodes
         for kind, path, data, owner, created_children in changes:
@@ -165,7 +169,7 @@ class NodeTree:
                 if node.ephemeral_owner:
                     self._forget_ephemeral(node.ephemeral_owner, path)
                 if node.access is not None:
-                    self.deleted_access[path] = node.access
+                    deleted[path] = node.access
                 assert parent.children is not None
                 del parent.children[name]
 

@@ -21,7 +21,6 @@ from tidelog.controller.access_lists import (
     Identity,
     NoAuth,
     Permission,
-    encode_access_list,
     permits,
 )
 from tidelog.controller.metadata_store import (
@@ -83,8 +82,16 @@ class SetAccess(NamedTuple):
     version: int = ANY_VERSION
 
 
+class Refused(NamedTuple):
+    """Fails with the error that was found before the store was asked. It takes its turn, so that
+    an operation before it may be the one that fails, and writes before it are answered before it.
+    """
+
+    error: StoreError
+
+
 SessionOperation = OpenSession | CloseSession | DropEphemeral
-ServerOperation = SessionOperation | CreateGuarded | SetAccess
+ServerOperation = SessionOperation | CreateGuarded | SetAccess | Refused
 
 
 class Expected:
@@ -217,6 +224,8 @@ class Multi:
             return self._create(operation.create, operation.access)
         elif isinstance(operation, SetAccess):
             return self._set_access(operation)
+        elif isinstance(operation, Refused):
+            raise operation.error
         elif isinstance(operation, DropEphemeral):
             node = self.expect(operation.path)
             if node.exists and node.ephemeral_owner == operation.session_id:
@@ -303,7 +312,7 @@ class Multi:
         return node.aversion
 
     def _change_access(self, kind: ChangeKind, path: str, node: Expected) -> None:
-        data = encode_access_list(node.access) if node.access is not None else b""
+        data = node.access.encoded if node.access is not None else b""
         self.changes.append(Change(kind, path, data, node.ephemeral_owner, 0))
 
     def _delete(self, operation: Delete) -> None:
@@ -313,8 +322,7 @@ class Multi:
             raise BadArguments(path)
         parent_path = parent_of(path)
         parent = self.expect(parent_path)
-        if parent.access is not None:
-            self._require(parent, Permission.DELETE, path)
+        self._require(parent, Permission.DELETE, path)
         node = self._existing(path, operation.version)
         if node.child_count:
             raise NotEmpty(path)

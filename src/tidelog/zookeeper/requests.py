@@ -19,21 +19,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidelog.controller.access_lists import (
     OPEN,
-    AccessList,
     NoAuth,
     Permission,
     digest_identity,
-    encode_access_list,
     permits,
     without_digests,
 )
 from tidelog.controller.metadata_store import (
-    Check,
     Create,
     Delete,
     EventType,
@@ -42,7 +39,7 @@ from tidelog.controller.metadata_store import (
 )
 from tidelog.controller.node_database import SMALL_TRANSACTION, Result
 from tidelog.controller.node_tree import Node
-from tidelog.controller.outstanding_changes import CreateGuarded
+from tidelog.controller.outstanding_changes import CreateGuarded, Refused
 from tidelog.controller.zookeeper.jute import (
     INT,
     MULTI_HEADER,
@@ -84,7 +81,6 @@ RESERVED: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 UNPRINTABLE: Final = re.compile("[\x01-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 IDENTITIES_MAX: Final = 100  # of a connection
-IMPOSSIBLE: Final = Check("", 0)  # has no valid path
 # By ZooKeeper's numbers: children, data, any; persistent, recursive.
 WATCHER_TYPES: Final = {
     1: (WatchKind.CHILD,),
@@ -94,7 +90,9 @@ WATCHER_TYPES: Final = {
     5: (WatchKind.RECURSIVE,),
 }
 
-REFUSALS: Final = (Refusal, StoreError, Malformed)
+Unmet = StoreError | Malformed  # why a request is refused
+REFUSALS: Final = (StoreError, Malformed)
+Submitted = Write | Refused
 Answer = tuple[int, bytes]  # a code and a body
 Outcomes = list[Outcome]
 Handler = Callable[["ServerConnection", int, Reader], None]
@@ -156,7 +154,15 @@ class RequestProcessor:
                 raise Refusal(Code.UNIMPLEMENTED)
             handler(connection, xid, reader)
         except REFUSALS as refusal:
-            connection.answer(xid, _code_of(refusal))
+            self._refuse(connection, xid, refusal)
+
+    def _refuse(self, connection: ServerConnection, xid: int, refusal: Unmet) -> None:
+        """Behind the answers to the writes that came before."""
+        code = _code_of(refusal)
+        if connection.writes_unanswered:
+            self._submit(connection, xid, [Refused(Refusal(code))], lambda result: (code, b""))
+        else:
+            connection.answer(xid, code)
 
     def _stepping(self, steps: Steps, bytes_at_once: int) -> Handler:
         def begin(connection: ServerConnection, xid: int, reader: Reader) -> None:
@@ -179,7 +185,7 @@ class RequestProcessor:
                 if not connection.has_session:
                     return
         except REFUSALS as refusal:
-            connection.answer(xid, _code_of(refusal))
+            self._refuse(connection, xid, refusal)
         finally:
             connection.is_answering_later = False
             self._server.wants_turn(connection)
@@ -207,23 +213,15 @@ class RequestProcessor:
 
     def _multi(self, connection: ServerConnection, xid: int, reader: Reader) -> Iterator[None]:
         types: list[int] = []
-        operations: list[Write] = []  # up to the one that is refused here, without it
-        refused: Code | None = None
+        operations: list[Submitted] = []
         for type, operation in decode_multi(reader, connection.identities):
             types.append(type)
-            if refused is None:
-                try:
-                    if isinstance(operation, Refusal):
-                        raise operation
-                    _require_allowed(operation)
-                    operations.append(operation)
-                except Refusal as refusal:
-                    refused = refusal.code
+            operations.append(_unless_refused(operation))
             yield
-        refused_at = len(operations) if refused is not None else -1
 
         def results(outcomes: Outcomes) -> Iterator[bytes]:
             for type, operation, outcome in zip(types, operations, outcomes, strict=True):
+                assert not isinstance(operation, Refused)
                 yield encode_result(type, self._encode_outcome(type, operation, outcome))
             yield END_OF_RESULTS
 
@@ -232,14 +230,10 @@ class RequestProcessor:
                 parts = results(result)
                 return parts if len(result) > SMALL_TRANSACTION else (Code.OK, b"".join(parts))
             if result.index is None:  # it was not judged, or is lost
-                return code_of(result), b""
-            is_ours = refused is not None and result.index == refused_at
-            code = refused if is_ours and refused is not None else code_of(result)
-            return Code.OK, encode_refused_multi(len(types), result.index, code)
+                return _code_of(result), b""
+            return Code.OK, encode_refused_multi(len(types), result.index, _code_of(result))
 
-        # An operation before the one that is refused here may be refused by the store.
-        doomed = [*operations, IMPOSSIBLE] if refused is not None else operations
-        self._submit(connection, xid, doomed, answer)
+        self._submit(connection, xid, operations, answer)
 
     def _sync(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path = encode_text(reader.text())
@@ -253,7 +247,7 @@ class RequestProcessor:
         self,
         connection: ServerConnection,
         xid: int,
-        operations: list[Write],
+        operations: Sequence[Submitted],
         answer: Callable[[Result], Answer | Iterator[bytes]],
     ) -> None:
         """An answer in pieces is made in slices, before anything else is written."""
@@ -316,10 +310,10 @@ class RequestProcessor:
     def _get_acl(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         """Who may not change the list does not see the digests in it."""
         node = self._node(connection, reader.text(), Permission.READ | Permission.ADMIN)
-        access: AccessList = OPEN if node.access is None else node.access
+        access = OPEN if node.access is None else node.access
         if not permits(access, Permission.ADMIN, connection.identities):
             access = without_digests(access)
-        connection.answer(xid, Code.OK, encode_access_list(access) + encode_stat(node.stat()))
+        connection.answer(xid, Code.OK, access.encoded + encode_stat(node.stat()))
 
     def _get_children(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         self._list_children(connection, xid, reader, with_stat=False)
@@ -438,13 +432,14 @@ class RequestProcessor:
             if node is None:
                 connection.send_event(EventType.DELETED, path)
             elif node.mzxid > zxid_seen:
-                connection.send_event(EventType.CHANGED, path)
+                self._catch_up(connection, WatchKind.DATA, EventType.CHANGED, path, node)
             else:
                 self._watch(connection, WatchKind.DATA, path)
             yield
         for path in reader.each_text():  # of nodes that were not there
-            if path in nodes:
-                connection.send_event(EventType.CREATED, path)
+            node = nodes.get(path)
+            if node is not None:
+                self._catch_up(connection, WatchKind.DATA, EventType.CREATED, path, node)
             else:
                 self._watch(connection, WatchKind.DATA, path)
             yield
@@ -453,10 +448,24 @@ class RequestProcessor:
             if node is None:
                 connection.send_event(EventType.DELETED, path)
             elif node.pzxid > zxid_seen:
-                connection.send_event(EventType.CHILD, path)
+                self._catch_up(connection, WatchKind.CHILD, EventType.CHILD, path, node)
             else:
                 self._watch(connection, WatchKind.CHILD, path)
             yield
+
+    def _catch_up(
+        self,
+        connection: ServerConnection,
+        kind: WatchKind,
+        type: EventType,
+        path: str,
+        node: Node,
+    ) -> None:
+        """Who may not read the node is not told; the watch then waits for the next change."""
+        if node.access is None or connection.may_read(node.access):
+            connection.send_event(type, path)
+        else:
+            self._watch(connection, kind, path)
 
     def _add_watch(self, connection: ServerConnection, xid: int, reader: Reader) -> None:
         path, mode = reader.text(), reader.integer()
@@ -538,10 +547,20 @@ def _names_in_steps(names: list[str]) -> Generator[None, None, bytes]:
     return b"".join(parts)
 
 
-def _code_of(refusal: Refusal | StoreError | Malformed) -> Code:
+def _code_of(refusal: Unmet) -> Code:
     if isinstance(refusal, Refusal):
         return refusal.code
     return code_of(refusal) if isinstance(refusal, StoreError) else Code.MARSHALLING_ERROR
+
+
+def _unless_refused(operation: Write | Refusal) -> Submitted:
+    if isinstance(operation, Refusal):
+        return Refused(operation)
+    try:
+        _require_allowed(operation)
+    except Refusal as refusal:
+        return Refused(refusal)
+    return operation
 
 
 def _require_allowed(operation: Write) -> None:

@@ -279,6 +279,8 @@ class EmbeddedZooKeeper:
             is_refused |= isinstance(result, StoreError)
             if left:
                 return
+            if is_refused and self.database.is_closed:
+                return  # the next start drops what is left
             if is_refused:
                 self.loop.call_later(RETRY_S, self._drop_ephemerals, session_id, first, then)
             else:

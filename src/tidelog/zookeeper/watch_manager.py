@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tidelog.controller.access_lists import AccessList
 from tidelog.controller.metadata_store import EventType, WatchedEvent, Watcher, parent_of
-from tidelog.controller.node_tree import ChangeKind, NodeTree, Transaction
+from tidelog.controller.node_tree import ChangeKind, DeletedAccess, NodeTree, Transaction
 
 
 class WatchKind(IntEnum):
@@ -78,35 +78,38 @@ class WatchManager:
             self.remove(listener, *next(iter(listener.watches)))
             yield
 
-    def applied(self, transaction: Transaction) -> Sequence[tuple[Watcher, WatchedEvent]]:
+    def applied(
+        self, transaction: Transaction, deleted: DeletedAccess
+    ) -> Sequence[tuple[Watcher, WatchedEvent]]:
         """Sends the events of a transaction; there is nobody else to tell."""
         if self.count:
             for change in transaction.changes:
                 event = _EVENTS.get(change.kind)
                 if event is not None:
-                    self._fire(event, change.path)
+                    self._fire(event, change.path, deleted)
         return ()
 
-    def _fire(self, type: EventType, path: str) -> None:
+    def _fire(self, type: EventType, path: str, deleted: DeletedAccess) -> None:
         told = self._take(WatchKind.DATA, path)
         if type is EventType.DELETED:
             told |= self._take(WatchKind.CHILD, path)
         told |= self._tables[WatchKind.PERSISTENT].get(path, {})
         if self._tables[WatchKind.RECURSIVE]:
             told |= self._recursive(path)
-        self._tell(told, type, path)
+        self._tell(told, type, path, deleted)
         if type is not EventType.CHANGED:
             parent = parent_of(path)
             told = self._take(WatchKind.CHILD, parent)
             told |= self._tables[WatchKind.PERSISTENT].get(parent, {})
-            self._tell(told, EventType.CHILD, parent)
+            self._tell(told, EventType.CHILD, parent, deleted)
 
-    def _tell(self, told: dict[Listener, None], type: EventType, path: str) -> None:
+    def _tell(
+        self, told: dict[Listener, None], type: EventType, path: str, deleted: DeletedAccess
+    ) -> None:
         if not told:
             return
-        tree = self._tree
-        node = tree.nodes.get(path) if type is not EventType.DELETED else None
-        access = node.access if node is not None else tree.deleted_access.get(path)
+        node = self._tree.nodes.get(path) if type is not EventType.DELETED else None
+        access = node.access if node is not None else deleted.get(path)
         for listener in told:
             if access is None or listener.may_read(access):
                 listener.send_event(type, path)

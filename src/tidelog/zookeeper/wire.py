@@ -30,6 +30,7 @@ from tidelog.controller.metadata_store import (
     Outcome,
     SetData,
     Stat,
+    StoreError,
 )
 from tidelog.controller.outstanding_changes import CreateGuarded, SetAccess
 from tidelog.controller.zookeeper.jute import (
@@ -90,11 +91,11 @@ CREATES: Final = frozenset(
 )
 
 
-class Refusal(Exception):
+class Refusal(StoreError):
     """A request that gets no answer but this code."""
 
     def __init__(self, code: Code) -> None:
-        super().__init__(code)
+        super().__init__("")
         self.code = code
 
 

@@ -13,8 +13,12 @@ import pytest
 from tests.support.metadata import contents, in_loop, open_store
 from tidelog.controller.embedded_store import EmbeddedStore
 from tidelog.controller.journal import (
+    CHANGE,
     HEADER,
     JOURNAL_NAME,
+    MARKER,
+    PAYLOAD,
+    RECORD,
     SNAPSHOT_NAME,
     CorruptStore,
 )
@@ -129,6 +133,13 @@ def test_a_journal_of_another_format_is_refused(tmp_path: Path) -> None:
     other = HEADER[:8] + struct.pack(">I", 2)
     with pytest.raises(CorruptStore, match="of this version"):
         opened_with(tmp_path, other + struct.pack(">I", zlib.crc32(other)))
+
+
+def test_a_change_of_a_kind_that_a_later_version_wrote_is_refused(tmp_path: Path) -> None:
+    payload = PAYLOAD.pack(1, 0, 0, 1) + CHANGE.pack(99, 0, 2, 0) + b"/x"
+    record = RECORD.pack(MARKER, len(payload), zlib.crc32(payload)) + payload
+    with pytest.raises(CorruptStore, match=r"kind 99 at position 16, which a later version"):
+        opened_with(tmp_path, HEADER + record)
 
 
 def test_the_header_is_as_documented() -> None:

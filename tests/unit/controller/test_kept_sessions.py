@@ -9,9 +9,18 @@ import pytest
 
 from tests.support.metadata import in_loop, no_space, open_store
 from tidelog.controller.journal import JOURNAL_NAME, SNAPSHOT_NAME, CorruptStore
-from tidelog.controller.metadata_store import NO_DATA, Create, Delete, SetData, StoreUnavailable
+from tidelog.controller.metadata_store import (
+    NO_DATA,
+    Create,
+    Delete,
+    SetData,
+    StoreClosed,
+    StoreUnavailable,
+    WatchedEvent,
+    Watcher,
+)
 from tidelog.controller.node_database import NodeDatabase
-from tidelog.controller.node_tree import KeptSession
+from tidelog.controller.node_tree import DeletedAccess, KeptSession, Transaction
 from tidelog.controller.outstanding_changes import CloseSession, DropEphemeral, OpenSession
 
 LARGE = 1024 * 1024
@@ -115,4 +124,35 @@ async def test_an_ephemeral_node_is_not_seen_if_the_disk_refuses_it(
         with pytest.raises(StoreUnavailable):
             await database.write([Create("/e", ephemeral=True)], 7)
     assert "/e" not in database.tree.nodes
+    await database.close()
+
+
+@in_loop
+async def test_a_write_after_the_end_is_refused_and_reaches_no_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = opened(tmp_path)
+    await database.close()
+    for count in (1, 300):  # checked at once, and in slices
+        with pytest.raises(StoreClosed):
+            await database.write([Create(f"/{number}") for number in range(count)], 0)
+    assert not caplog.records
+
+
+@in_loop
+async def test_readers_go_on_although_the_events_of_a_large_transaction_fail(
+    tmp_path: Path,
+) -> None:
+    def broken(
+        transaction: Transaction, deleted: DeletedAccess
+    ) -> list[tuple[Watcher, WatchedEvent]]:
+        raise RuntimeError("no event")
+
+    database = opened(tmp_path)
+    database.readers_wait = True
+    database.fired = broken
+    with pytest.raises(StoreUnavailable):
+        await database.write([Create(f"/{number}") for number in range(300)], 0)
+    assert not database.is_applying
+    assert database.settled.is_set()
     await database.close()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tidelog.controller.access_lists import AccessEntry, AccessList, encode_access_list
+from tidelog.controller.access_lists import AccessEntry, AccessList
 from tidelog.controller.metadata_store import EventType
 from tidelog.controller.node_tree import Change, ChangeKind, NodeTree, Transaction
 from tidelog.zookeeper.watch_manager import WatchKind, WatchManager
@@ -28,7 +28,7 @@ class Ear:
 
 def happen(manager: WatchManager, *changes: tuple[ChangeKind, str]) -> None:
     rows = [Change(kind, path, b"", 0, 0) for kind, path in changes]
-    manager.applied(Transaction(1, 0, rows))
+    manager.applied(Transaction(1, 0, rows), {})
 
 
 def test_a_one_shot_watch_fires_once() -> None:
@@ -98,11 +98,10 @@ def test_who_may_not_read_a_node_does_not_hear_of_it() -> None:
             manager.add(ear, WatchKind.CHILD, "/")
         changes = [Change(kind, "/a", b"", 0, zxid)]
         if kind is ChangeKind.CREATED:
-            secret = encode_access_list((AccessEntry(1, "digest", "me:x"),))
+            secret = AccessList([AccessEntry(1, "digest", "me:x")]).encoded
             changes.append(Change(ChangeKind.ACCESS_GIVEN, "/a", secret, 0, 0))
         transaction = Transaction(zxid, 0, changes)
-        tree.apply(transaction)
-        manager.applied(transaction)
+        manager.applied(transaction, tree.apply(transaction))
     of_node = [event for event in insider.heard if event[1] == "/a"]
     assert of_node == [(CREATED, "/a"), (CHANGED, "/a"), (DELETED, "/a")]
     assert outsider.heard == [(CHILD, "/"), (CHILD, "/")]

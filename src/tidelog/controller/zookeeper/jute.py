@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from tidelog.controller.access_lists import OPEN, NoAuth, encode_access_list
+from tidelog.controller.access_lists import OPEN, NoAuth
 from tidelog.controller.metadata_store import (
     BadArguments,
     BadVersion,
@@ -228,7 +228,7 @@ def encode_stat(stat: Stat) -> bytes:
     )
 
 
-OPEN_TO_ALL: Final = encode_access_list(OPEN)
+OPEN_TO_ALL: Final = OPEN.encoded
 
 
 # Requests

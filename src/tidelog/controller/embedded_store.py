@@ -23,6 +23,7 @@ from tidelog.controller.metadata_store import (
     Outcome,
     Stat,
     StoreClosed,
+    StoreUnavailable,
     WatchedEvent,
     Watcher,
     parent_of,
@@ -99,11 +100,20 @@ class EmbeddedStore(MetadataStore):
     async def close(self) -> None:
         if self._closed:
             return
+        self._closed = True
+        try:
+            await self._drop_ephemerals()
+        except StoreUnavailable:
+            self._closed = False
+            raise
+        await self._sessions.remove(self)
+
+    async def _drop_ephemerals(self) -> None:
+        if self._database.waiting_count:  # those that were asked for before are made first
+            await self._database.write([], self._session_id)
         gone = sorted(self._database.tree.ephemerals_of(self._session_id), reverse=True)
         if gone:
-            await self._write([Delete(path) for path in gone])
-        self._closed = True
-        await self._sessions.remove(self)
+            await self._database.write([Delete(path) for path in gone], self._session_id)
 
     def fire(self, change: Change) -> list[tuple[Watcher, WatchedEvent]]:
         """Takes the watches that wait for this change."""

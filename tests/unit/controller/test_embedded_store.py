@@ -29,6 +29,7 @@ from tidelog.controller.metadata_store import (
     NodeExists,
     Operation,
     SetData,
+    StoreClosed,
     StoreError,
     StoreUnavailable,
     WatchedEvent,
@@ -204,6 +205,22 @@ async def test_ephemeral_nodes_cost_no_sync(
     await store.set("/e", b"x")
     await store.delete("/e")
     await store.close()
+
+
+@in_loop
+async def test_nodes_that_are_made_while_their_session_ends_go_with_it(tmp_path: Path) -> None:
+    one = EmbeddedStore.open(tmp_path)
+    two = one.new_session()
+    await two.create("/registered", ephemeral=True)
+    early = asyncio.create_task(two.create("/early", ephemeral=True))
+    await asyncio.sleep(0)  # it has been asked for
+    ending = asyncio.create_task(two.close())
+    await asyncio.sleep(0)
+    with pytest.raises(StoreClosed):
+        await two.create("/late", ephemeral=True)
+    await asyncio.gather(early, ending)
+    assert await one.children("/") == []
+    await one.close()
 
 
 @in_loop

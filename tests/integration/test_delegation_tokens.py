@@ -254,7 +254,7 @@ def test_with_an_authorizer_tokens_of_others_need_a_right(start_broker: StartBro
 class TestCommand:
     def run(self, properties: Path, *arguments: str) -> str:
         done = subprocess.run(
-            [TIDELOG, *arguments, "--config", str(properties)],
+            [TIDELOG, "--timeout", "60s", *arguments, "--config", str(properties)],
             capture_output=True,
             text=True,
             timeout=120,

@@ -15,7 +15,7 @@ TIDELOG = str(Path(sys.executable).parent / "tidelog")
 
 def run(bootstrap: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TIDELOG, *arguments, "-b", bootstrap],
+        [TIDELOG, *arguments, "-b", bootstrap, "--timeout", "60s"],
         input=stdin,
         capture_output=True,
         text=True,

@@ -13,7 +13,8 @@ KERNEL := $(wildcard src/tidelog/record/_kernel.c src/tidelog/record/csrc/*)
 $(VENV)/.installed: pyproject.toml setup.py $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,check]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --group dev --group check \
+		-e '.[avro,console,oauth,otel,protobuf,spark,tls]'
 	$(BIN)/python -m compileall -q src/tidelog
 	touch $@
 

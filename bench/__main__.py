@@ -49,6 +49,8 @@ MEASURES = (
     "recovery",
     "compaction",
     "cluster",
+    "fleet",
+    "coordination",
     "scaling",
     "kernel",
     "client_consume",

@@ -1,9 +1,8 @@
 """Three brokers of a peer over a ZooKeeper of their own: processes on loopback, on the same disk.
 
-Both peers get the same ZooKeeper (`tidelog zookeeper`, a server from the jars of pyspark) and the
-same settings: replication factor 3, min.insync.replicas 2. Kafka runs in ZooKeeper mode with a 1 GB
-heap for each broker. Memory and processor time are those of the three brokers together, ZooKeeper
-and clients left out.
+Both peers get the same coordination (`tidelog zookeeper`) and the same settings: replication factor
+3, min.insync.replicas 2. Kafka runs in ZooKeeper mode with a 1 GB heap for each broker. Memory and
+processor time are those of the three brokers together, coordination and clients left out.
 """
 
 from __future__ import annotations
@@ -65,10 +64,11 @@ def member_of(peer: Peer) -> Peer:
 
 
 class ZooKeeper:
-    """A server on a free port, ready once `start` returns."""
+    """`tidelog zookeeper` on a free port, or with `--java` the real one; ready after `start`."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *options: str) -> None:
         self.data = data
+        self._options = options
         self.port = free_port()
         self._process: subprocess.Popen[str] | None = None
 
@@ -76,10 +76,19 @@ class ZooKeeper:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         executable = Path(sys.executable).with_name("tidelog")
         self._process = subprocess.Popen(
-            [executable, "zookeeper", "--port", str(self.port), "--data", str(self.data)],
+            [
+                str(executable),
+                *("zookeeper", "--port", str(self.port), "--data", str(self.data)),
+                *self._options,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -28,12 +28,16 @@ ASKS, ASKS_THE_SAME, CONSUMES = range(3)
 SETTLE_S = 0.2  # consumers' first Fetches arrive and wait
 
 
-class Loaded(Protocol):
+class Served(Protocol):
+    """Whose processor time counts."""
+
+    def cpu_seconds(self) -> float: ...
+
+
+class Loaded(Served, Protocol):
     """What the load goes to: a broker."""
 
     port: int
-
-    def cpu_seconds(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Load:
 
 
 class LoadGenerator:
-    """A program that makes the load. Runs are one after the other: they share two files."""
+    """A program that makes the load. Its runs are one after the other: they share two files."""
 
     def __init__(self, command: Sequence[str | Path], files: Path, remark: str = "") -> None:
         self.remark = remark  # what a reader of the figures must know
@@ -101,8 +105,21 @@ class LoadGenerator:
         Each record must reach `copies` of the connections that consume. A paced run sends a
         request once all copies of the last have arrived.
         """
+        opened = self.open(broker.port, connections, requests, copies=copies, paced=paced)
+        return run_opened(broker, [opened])
+
+    def open(
+        self,
+        port: int,
+        connections: Sequence[Asks | Consumes],
+        requests: int,
+        *,
+        copies: int = 0,
+        paced: bool = False,
+    ) -> OpenedLoad:
+        """What `run` does, before its clock starts."""
         self._script.write_bytes(b"".join(connection.packed() for connection in connections))
-        numbers = map(str, (broker.port, requests, copies, int(paced)))
+        numbers = map(str, (port, requests, copies, int(paced)))
         process = subprocess.Popen(
             [*self._command, *numbers, self._script, self._answers],
             stdin=subprocess.PIPE,
@@ -110,41 +127,76 @@ class LoadGenerator:
             stderr=subprocess.PIPE,
             text=True,
         )
-        try:
-            self._line(process)
-            time.sleep(SETTLE_S)
-            before = broker.cpu_seconds()
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            figures = self._line(process).split()
-            broker_seconds = broker.cpu_seconds() - before
-        finally:
-            process.kill()
-            process.communicate()
-        last_answers = list(frames_in(self._answers.read_bytes()))
-        if len(last_answers) != len(connections):
-            raise BadAnswer(f"{len(last_answers)} of {len(connections)} connections were answered")
-        seconds, client_seconds, p50_us, p99_us = map(float, figures[2:])
-        return Load(
-            int(figures[0]),
-            int(figures[1]),
-            seconds,
-            client_seconds,
-            p50_us,
-            p99_us,
-            broker_seconds,
-            last_answers,
-        )
+        return OpenedLoad(process, self._answers, len(connections))
 
-    def _line(self, process: subprocess.Popen[str]) -> str:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        line = process.stdout.readline()
+
+class OpenedLoad:
+    """A generator that opens its connections, and then waits for `go`."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], answers: Path, connections_count: int
+    ) -> None:
+        self._process = process
+        self._answers = answers
+        self._connections_count = connections_count
+
+    def wait_until_ready(self) -> None:
+        self._line()
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def figures(self) -> list[float]:
+        """Waits for them: answers, deliveries, seconds, client seconds, p50 and p99 in us."""
+        return [float(word) for word in self._line().split()]
+
+    def last_answers(self) -> list[bytes]:
+        found = list(frames_in(self._answers.read_bytes()))
+        if len(found) != self._connections_count:
+            raise BadAnswer(f"{len(found)} of {self._connections_count} connections were answered")
+        return found
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        line = self._process.stdout.readline()
         if not line:
-            said = process.stderr.read()
-            raise BadAnswer(f"the load generator ended with {process.wait()}: {said}")
+            said = self._process.stderr.read()
+            raise BadAnswer(f"the load generator ended with {self._process.wait()}: {said}")
         return line
+
+
+def run_opened(broker: Served, opened: Sequence[OpenedLoad]) -> Load:
+    """Runs them at the same time and adds them up; the slowest tells the time."""
+    try:
+        for each in opened:
+            each.wait_until_ready()
+        time.sleep(SETTLE_S)
+        before = broker.cpu_seconds()
+        for each in opened:
+            each.go()
+        figures = [each.figures() for each in opened]
+        broker_seconds = broker.cpu_seconds() - before
+    finally:
+        for each in opened:
+            each.close()
+    answers, deliveries, seconds, client_seconds, p50_us, p99_us = zip(*figures, strict=True)
+    return Load(
+        int(sum(answers)),
+        int(sum(deliveries)),
+        max(seconds),
+        sum(client_seconds),
+        max(p50_us),
+        max(p99_us),
+        broker_seconds,
+        [answer for each in opened for answer in each.last_answers()],
+    )
 
 
 def frames_in(data: bytes) -> Iterator[bytes]:
@@ -158,9 +210,15 @@ def frames_in(data: bytes) -> Iterator[bytes]:
 
 def load_generator(arena: Arena) -> LoadGenerator:
     """The C program, compiled for this run; the loop in Python where there is no compiler."""
+    return load_generators(arena, 1)[0]
+
+
+def load_generators(arena: Arena, count: int) -> list[LoadGenerator]:
+    """Such that can run at the same time."""
     compiler, program = shutil.which("cc"), arena.data_file("load")
+    files = [program.with_name(f"{program.name}-{number}") for number in range(count)]
     if compiler is None:
-        return python_generator(program)
+        return [python_generator(each) for each in files]
     done = subprocess.run(
         [compiler, "-O2", "-Wall", "-Wextra", "-o", program, SOURCE],
         capture_output=True,
@@ -169,7 +227,7 @@ def load_generator(arena: Arena) -> LoadGenerator:
     )
     if done.returncode:
         raise ToolFailed(f"{compiler}: {done.stderr}")
-    return LoadGenerator([program], program)
+    return [LoadGenerator([program], each) for each in files]
 
 
 def python_generator(files: Path) -> LoadGenerator:

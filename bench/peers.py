@@ -254,11 +254,20 @@ class BrokerProcess:
 
     def resident_bytes(self) -> int:
         """VmRSS of the broker and of its children."""
-        return sum(_resident_bytes(pid) for pid in _family(self.pid))
+        return resident_bytes_of(self.pid)
 
     def cpu_seconds(self) -> float:
         """Processor time used so far by the broker and its children."""
-        return sum(_cpu_seconds(pid) for pid in _family(self.pid))
+        return cpu_seconds_of(self.pid)
+
+
+def resident_bytes_of(pid: int) -> int:
+    """With its children, as of all here."""
+    return sum(_resident_bytes(each) for each in _family(pid))
+
+
+def cpu_seconds_of(pid: int) -> float:
+    return sum(_cpu_seconds(each) for each in _family(pid))
 
 
 def _family(pid: int) -> list[int]:

@@ -76,19 +76,23 @@ class Figure:
             aims.append(f"{sign} {self.target:g}x")
         return " or ".join(aims) or "-"
 
-    @property
-    def notes(self) -> str:
+    def notes(self, against: str) -> str:
+        names = {"kafka": against}
         bound = [
-            f"{name}: client {sample.client_busy:.0%} busy"
+            f"{names.get(name, name)}: client {sample.client_busy:.0%} busy"
             for name, sample in self.values.items()
             if sample.client_busy is not None and sample.client_busy > CLIENT_BUSY_LIMIT
         ]
-        bound += [f"{name}: {sample.note}" for name, sample in self.values.items() if sample.note]
+        bound += [
+            f"{names.get(name, name)}: {sample.note}"
+            for name, sample in self.values.items()
+            if sample.note
+        ]
         if self.client_alone is not None:
             bound.append(f"client alone {number(self.client_alone)}")
         return "; ".join(bound)
 
-    def cells(self) -> list[str]:
+    def cells(self, against: str = "kafka") -> list[str]:
         return [
             self.label,
             self.unit,
@@ -97,7 +101,7 @@ class Figure:
             self.aim,
             self.verdict,
             f"{self.cpu_ratio:.2f}x" if self.cpu_ratio is not None else "-",
-            self.notes,
+            self.notes(against),
         ]
 
     @property
@@ -183,7 +187,7 @@ class Report:
                 "cpu",
                 "notes",
             ]
-            parts.append(columns([head, *(figure.cells() for figure in self.figures)]))
+            parts.append(columns([head, *(figure.cells(self.against) for figure in self.figures)]))
         if self.series:
             head = ["tidelog at growing sizes", "unit", "figures", "growth", ""]
             parts.append(columns([head, *(series.cells() for series in self.series)]))

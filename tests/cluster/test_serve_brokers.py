@@ -16,20 +16,19 @@ import pytest
 from tests.support.broker_process import TIDELOG, dies_with_us
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient, metadata
-from tests.support.zookeeper import require_zookeeper
 
 pytestmark = pytest.mark.integration
 
 STOP_TIMEOUT_S = 240
+RACK = "cellar"
 READY = re.compile(r"tidelog ready broker\.id=0,1 cluster\.id=\S+ listeners=(\S+) data=\S+\n")
 
 
 @contextmanager
 def fleet(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The supervisor, and where its two brokers listen."""
-    require_zookeeper()
     command = [*TIDELOG, "serve", "--brokers", "2", "--port", "0", "--log-format", "json"]
-    command += ["--data", str(tmp_path / "data")]
+    command += ["--data", str(tmp_path / "data"), "--override", f"broker.rack={RACK}"]
     with (tmp_path / "log.txt").open("w") as log:
         process = subprocess.Popen(
             dies_with_us(command), stdout=subprocess.PIPE, stderr=log, text=True
@@ -69,7 +68,7 @@ def members(address: str) -> list[int]:
 def test_a_broker_that_dies_comes_back_and_a_signal_stops_all_cleanly(tmp_path: Path) -> None:
     with fleet(tmp_path) as (process, addresses):
         with RawClient(addresses[0]) as client:
-            assert [broker.rack for broker in metadata(client, []).brokers] == [None, None]
+            assert [broker.rack for broker in metadata(client, []).brokers] == [RACK, RACK]
         killed = brokers_of(process)[1]
         killed.kill()
         eventually(lambda: len(brokers_of(process)) == 2 and killed not in brokers_of(process))

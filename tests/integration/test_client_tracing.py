@@ -22,7 +22,7 @@ from tidelog.client import (
 )
 from tidelog.config.definition import ConfigError
 
-SDK = "needs opentelemetry-sdk, which is in tidelog[test]"
+SDK = "needs opentelemetry-sdk, which `make setup` installs"
 trace = pytest.importorskip("opentelemetry.trace", reason=SDK)
 sdk_trace = pytest.importorskip("opentelemetry.sdk.trace", reason=SDK)
 export = pytest.importorskip("opentelemetry.sdk.trace.export", reason=SDK)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import runpy
@@ -209,3 +210,21 @@ def test_version_and_changelog_agree() -> None:
     assert project["version"] == tidelog.__version__
     changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert changes[0] == tidelog.__version__
+
+
+def imported_by(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_the_extra_test_has_what_the_fixtures_import() -> None:
+    """The developers' own packages are groups of pyproject.toml, which users never install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [re.split("[<>=]", each)[0] for each in project["optional-dependencies"]["test"]] == [
+        "pytest"
+    ]
+    paths = (ROOT / "src" / "tidelog" / "testing").rglob("*.py")
+    imported = set[str]().union(*map(imported_by, paths))
+    assert imported - sys.stdlib_module_names == {"tidelog", "pytest"}

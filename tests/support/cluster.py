@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.embedded_zookeeper import EmbeddedZooKeeperProcess
@@ -38,6 +38,14 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.leader.rebalance.enable": "false",
 }
+
+
+class Reachable(Protocol):
+    """A cluster, to its clients."""
+
+    @property
+    def client_keys(self) -> dict[str, Any]:
+        """Of librdkafka."""
 
 
 class PartitionView(NamedTuple):
@@ -190,7 +198,7 @@ class Ack(NamedTuple):
 class Writer:
     """Produces numbered values, round-robin, as fast as it is let, until told to stop."""
 
-    def __init__(self, cluster: ClusterProcess, topic: str, partitions: int, **config: Any) -> None:
+    def __init__(self, cluster: Reachable, topic: str, partitions: int, **config: Any) -> None:
         from confluent_kafka import Producer
 
         settings = {"acks": "all", "enable.idempotence": True, "linger.ms": 1, **config}
@@ -251,7 +259,7 @@ def place_and_value(message: Message) -> tuple[int, int, bytes]:
 
 
 def read_all(
-    cluster: ClusterProcess, topic: str, partitions: int, **config: Any
+    cluster: Reachable, topic: str, partitions: int, **config: Any
 ) -> list[tuple[int, int, bytes]]:
     """(partition, offset, value) of everything up to the ends as they are now."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition

@@ -122,4 +122,4 @@ def test_the_note_of_a_round_stands_beside_its_peer() -> None:
     rate, cpu = clients.samples(load, 100)
     assert (rate.value, round(cpu.value, 6)) == (50.0, 40.0)
     row = Figure("Produce", "requests/s", {"tidelog": rate}, higher_is_better=True)
-    assert row.notes == "tidelog: p50 30 us, p99 90 us, client 5.0 us"
+    assert row.notes("kafka") == "tidelog: p50 30 us, p99 90 us, client 5.0 us"

@@ -41,3 +41,9 @@ def test_a_row_with_a_limit_and_a_ratio_has_to_meet_one_of_them(
     values = {"tidelog": Sample(ours)} | ({} if theirs is None else {"kafka": Sample(theirs)})
     row = Figure("wait", "ms", values, higher_is_better=False, target=1.0, own_limit=20.0)
     assert (row.verdict, row.aim) == (verdict, "<= 20 ms or <= 1x")
+
+
+def test_notes_name_the_column_that_they_are_about() -> None:
+    values = {"kafka": Sample(1.0, note="alone"), "tidelog": Sample(2.0, client_busy=0.9)}
+    row = Figure("produce", "MB/s", values, higher_is_better=True)
+    assert row.notes("one broker") == "tidelog: client 90% busy; one broker: alone"

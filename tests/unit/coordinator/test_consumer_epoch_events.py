@@ -62,6 +62,7 @@ def test_subscriptions_that_change(told: Told) -> None:
     told.after("topics t=2 u=2", "join a topics=t")
     assert told.after("full a topics=t,u") == [(3, 1, "a changes its subscription")]
     assert told.after("full a topics=t,u") == []
+    assert told.after("full a topics=t,u assignor=range") == [], "for the next epoch"
 
 
 def test_topics_that_change(told: Told) -> None:

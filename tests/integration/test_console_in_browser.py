@@ -11,19 +11,31 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
+from starlette.routing import Match, Route
 
 from tests.support.axe import violations
 from tests.support.broker_process import TIDELOG, BrokerProcess, dies_with_us
+from tidelog.client import (
+    AclBinding,
+    AclOperation,
+    QuotaEntity,
+    ResourceType,
+    ScramMechanism,
+    ScramUpsertion,
+)
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.consumer import Consumer
 from tidelog.client.blocking.producer import Producer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
+from tidelog.tools.console.application import console_application
+from tidelog.tools.console.settings import ConsoleSettings
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -105,22 +117,63 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             "offsets.topic.num.partitions": "2",
         },
     ) as broker:
-        properties = {"bootstrap.servers": broker.bootstrap}
+        properties = {"bootstrap.servers": broker.bootstrap, "client.id": HOSTILE}
         with Admin(properties) as admin:
-            for made in admin.create_topics(["orders", LONG, "shop.dead-letter"]).values():
-                made.get()
-            hostile = HOSTILE.encode()
-            with Producer(properties) as producer:
-                for topic in ("orders", LONG):
-                    for value in (hostile, b'{"customer": {"id": 42}}', b"\x00\xff", None):
-                        producer.send(topic, value, key=hostile, headers=[(HOSTILE, hostile)])
-            place = TopicPartition("orders", 0)
-            for group in (HOSTILE, "billing", "g" * 240):
-                admin.alter_group_offsets(group, {place: OffsetAndMetadata(1, None, HOSTILE)})
-            with Consumer(properties, group_id="alive", auto_offset_reset="earliest") as consumer:
-                consumer.subscribe(["orders"])
-                consumer.poll(timeout=10.0)
-        yield broker
+            fill(admin, properties)
+        alive = Consumer(
+            properties,
+            group_id="alive",
+            auto_offset_reset="earliest",
+            max_poll_interval_ms=3_600_000,
+        )
+        writing = Producer(properties, transactional_id=HOSTILE, transaction_timeout_ms=900_000)
+        with alive, writing:
+            alive.subscribe(["orders"])
+            alive.poll(timeout=10.0)
+            writing.init_transactions()
+            writing.begin_transaction()
+            writing.send("ledger", b"open").result()
+            yield broker
+            writing.abort_transaction()
+
+
+def fill(admin: Admin, properties: dict[str, str]) -> None:
+    topics = ["orders", LONG, "ledger", "shop.dead-letter"]
+    for made in admin.create_topics(topics).values():
+        made.get()
+    hostile = HOSTILE.encode()
+    with Producer(properties) as producer:
+        for topic in ("orders", LONG):
+            for value in (hostile, b'{"customer": {"id": 42}}', b"\x00\xff", None):
+                producer.send(topic, value, key=hostile, headers=[(HOSTILE, hostile)])
+        for reason in (hostile, b"is no JSON object", b"is not UTF-8"):
+            told = {"reason": reason, "source": hostile, "topic": hostile}
+            headers = [(f"dead-letter.{name}", value) for name, value in told.items()]
+            producer.send("shop.dead-letter", hostile, key=hostile, headers=headers)
+    place = TopicPartition("orders", 0)
+    for group in (HOSTILE, "billing", "g" * 240):
+        admin.alter_group_offsets(group, {place: OffsetAndMetadata(1, None, HOSTILE)})
+    binding = AclBinding(ResourceType.TOPIC, "orders", f"User:{HOSTILE}", AclOperation.READ)
+    assert admin.create_acls([binding])[binding].is_ok
+    user = ScramUpsertion(HOSTILE, ScramMechanism.SCRAM_SHA_256, "secret")
+    assert admin.alter_user_scram_credentials([user])[HOSTILE].is_ok
+    entity = QuotaEntity.of({"user": HOSTILE, "client-id": HOSTILE})
+    assert admin.alter_client_quotas({entity: {"producer_byte_rate": 1e9}})[entity].is_ok
+
+
+@contextmanager
+def console(served: BrokerProcess, *options: str) -> Iterator[str]:
+    """The address of a console that may write."""
+    command = [*TIDELOG, "console", "-b", served.bootstrap, "--listen", "http://127.0.0.1:0"]
+    command += ["--write", *options]
+    process = subprocess.Popen(dies_with_us(command), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split("console=")[1].split()[0]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -131,24 +184,15 @@ def browsing(served: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) ->
     write_example(pipelines, served.bootstrap)
     found = re.search(r"metrics=(\S+)", served.stdout_path.read_text())
     assert found is not None
-    command = [*TIDELOG, "console", "-b", served.bootstrap, "--listen", "http://127.0.0.1:0"]
-    command += ["--write", "--metrics", found[1], "--pipelines", str(pipelines.parent)]
-    command += ["--logs", str(served.data_directory)]
-    console = subprocess.Popen(dies_with_us(command), stdout=subprocess.PIPE, text=True)
-    assert console.stdout is not None
-    try:
-        base = console.stdout.readline().split("console=")[1].split()[0]
-        with playwright.sync_playwright() as engine:
-            chromium = engine.chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-            )
-            context = chromium.new_context(viewport=WIDE, color_scheme="light")
-            yield Browsing(context.new_page(), base, served)
-            chromium.close()
-    finally:
-        console.kill()
-        console.wait()
-        console.stdout.close()
+    options = ["--metrics", found[1], "--pipelines", str(pipelines.parent)]
+    options += ["--logs", str(served.data_directory)]
+    with console(served, *options) as base, playwright.sync_playwright() as engine:
+        chromium = engine.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        context = chromium.new_context(viewport=WIDE, color_scheme="light")
+        yield Browsing(context.new_page(), base, served)
+        chromium.close()
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +204,7 @@ def nothing_to_complain_about(browsing: Browsing) -> Iterator[None]:
 
 
 GROUP = quote(HOSTILE, safe="")
+LOG = "dir=0&folder=orders-0"
 PAGES = (
     "/",
     "/brokers",
@@ -168,6 +213,10 @@ PAGES = (
     "/events",
     "/explain",
     "/explain?kind=partition&topic=orders&partition=0",
+    "/explain?kind=record&topic=orders&partition=0&offset=0",
+    "/explain?kind=group&group=alive",
+    f"/explain?kind=group&group={GROUP}",
+    f"/explain?kind=txn&id={GROUP}",
     "/topics?internal=1",
     f"/topics?q={GROUP}",
     "/topics/+new",
@@ -187,18 +236,45 @@ PAGES = (
     "/messages/+produce?topic=orders",
     "/messages/+import?topic=orders",
     "/pipelines",
+    "/pipelines/one?folder=shop",
+    "/pipelines/letters",
+    "/pipelines/letters?topic=shop.dead-letter",
     "/segments",
+    f"/segments/log?{LOG}",
+    f"/segments/map?{LOG}&segment=0",
+    f"/segments/batch?{LOG}&segment=0&position=0",
+    f"/segments/entries?{LOG}&segment=0&kind=index",
+    f"/segments/entries?{LOG}&segment=0&kind=timeindex",
+    f"/segments/check?{LOG}",
     "/groups",
     f"/groups/one?group={GROUP}",
     "/groups/one?group=alive",
     "/transactions",
+    f"/transactions/one?id={GROUP}",
+    "/transactions/abort?topic=ledger&partition=0&offset=0",
     "/transactions/hanging",
+    "/transactions/producers?topic=ledger&partition=0",
     "/transactions/producers?topic=orders&partition=0",
     "/acls",
     "/users",
     "/quotas",
     "/settings",
 )
+# Parts of pages, files to keep, and the page of those who must log in, which has a test of its own.
+NO_PAGES = {
+    "/static/{digest}/{name}",
+    "/overview/live",
+    "/events/live",
+    "/topics/+live",
+    "/topics/{topic}/live",
+    "/messages/+live",
+    "/messages/+bytes",
+    "/messages/+export",
+    "/pipelines/one/live",
+    "/groups/live",
+    "/groups/one/live",
+    "/login",
+}
 MISSING_PAGES = ("/no/such/page", "/topics/no-such-topic")
 
 
@@ -208,6 +284,45 @@ def test_a_page_is_accessible_fits_and_runs_nothing_that_came_with_data(
 ) -> None:
     browsing.go(path)
     assert not browsing.problems()
+
+
+def test_every_page_of_the_console_is_among_them() -> None:
+    asked = [unquote(path.partition("?")[0]) for path in PAGES]
+    scopes = [{"type": "http", "method": "GET", "path": path} for path in asked]
+    application = console_application(ConsoleSettings({"bootstrap.servers": "127.0.0.1:1"}))
+    routes = [each for each in application.routes if isinstance(each, Route)]
+    pages = {each.path: each for each in routes if "GET" in (each.methods or ())}
+    assert pages.keys() >= NO_PAGES
+    for path in pages.keys() - NO_PAGES:
+        assert any(pages[path].matches(scope)[0] == Match.FULL for scope in scopes), path
+
+
+def test_the_page_to_log_in_is_accessible_and_lets_its_user_in(
+    browsing: Browsing, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("a long password\n")
+    options = ["--user", "ops", "--password-file", str(password)]
+    chromium = browsing.page.context.browser
+    assert chromium is not None
+    with console(browsing.broker, *options) as base, chromium.new_context(viewport=WIDE) as context:
+        login = Browsing(context.new_page(), base, browsing.broker)
+        page = login.page
+        login.go("/topics")
+        assert page.url.startswith(f"{base}/login")
+        assert not login.problems()
+        page.get_by_label("User").fill(HOSTILE)
+        page.get_by_label("Password").fill("a wrong password")
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("alert").wait_for()
+        assert not login.problems()
+        login.complaints.clear()  # the browser tells of the refusal
+        page.get_by_label("User").fill("ops")
+        page.get_by_label("Password").fill("a long password")
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/topics")
+        assert not login.problems()
+        assert not login.complaints
 
 
 @pytest.mark.parametrize("path", MISSING_PAGES)
@@ -260,6 +375,17 @@ def test_hostile_names_and_records_are_shown_as_they_are(browsing: Browsing) -> 
     assert "<script>window.hit=2</script>{{7*7}}" in browsing.text()
     browsing.go(f"/groups/one?group={GROUP}")
     assert "<img src=x onerror=" in browsing.page.inner_text("h1")
+    for path, what in (
+        ("/groups/one?group=alive", "client id and member id"),
+        ("/transactions", "transactional id"),
+        ("/acls", "principal"),
+        ("/users", "user"),
+        ("/quotas", "user and client id"),
+        ("/events?name=topic-created", "client id"),
+        ("/pipelines/letters?topic=shop.dead-letter", "reason, source and topic"),
+    ):
+        browsing.go(path)
+        assert "<img src=x onerror=" in browsing.text(), what
     assert browsing.page.evaluate("window.hit") is None
 
 

@@ -169,6 +169,24 @@ def test_records_deleted_by_request_by_retention_and_by_compaction(
     assert found["timeline"][0]["event"] == "log-cleaned"
 
 
+def test_the_epochs_of_a_group_of_the_consumer_protocol(
+    broker: BrokerProcess, explain: Explain
+) -> None:
+    create(broker, "orders")
+    reading = {**servers(broker), "group.id": "billing", "group.protocol": "consumer"}
+    with Consumer(reading) as consumer:
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        member = consumer.group_metadata().member_id
+    found = explain("group", "billing")
+    assert [each["text"] for each in found["timeline"]] == [
+        f"epoch 2 began, 1 member: {member} joins",
+        f"members left: {member}: it left",
+        f"epoch 3 began, 0 members: {member} left: it left",
+    ]
+
+
 def test_a_member_that_fell_silent_and_one_that_commits_nothing(
     broker: BrokerProcess, explain: Explain
 ) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import datetime
+import html
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.spark.conftest import missing
-from tests.support.console_client import ConsoleClient
+from tests.support.broker_process import dies_with_us
+from tests.support.console_client import Answer
 from tests.support.spark_topics import SparkTopics
-from tidelog.tools.console.settings import ConsoleSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,43 +285,104 @@ def demo(tmp_path: Path) -> list[str]:
     return [*command, "--data", str(tmp_path / "data"), *small]
 
 
-def test_the_demo_counts_every_event_and_ends(demo: list[str], tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    ended = subprocess.run(
-        [*demo, "--once"], capture_output=True, text=True, timeout=DEMO_TIMEOUT_S, check=False
+@contextmanager
+def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        dies_with_us(command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stdout.startswith("tidelog ready broker.id=0 ")
-    assert ended.stdout.count("✓") == 4
-    assert "every event was counted" in ended.stdout
-    # The console's page of pipelines has the same numbers, from the file that the run left.
-    count = re.search(r"(\d+) of (\d+) broken events, (\d+) different reasons", ended.stdout)
-    sent = re.search(r"every event was counted: ([\d,]+) events", ended.stdout)
-    assert count is not None
-    assert sent is not None
-    settings = ConsoleSettings({"bootstrap.servers": "127.0.0.1:1"}, pipelines=data)
-    with ConsoleClient(settings) as console:
-        assert f"does not run 0 {count[1]} 4" in console.get("/pipelines").words
-        page = console.get("/pipelines/one?folder=pipeline").words
-        assert f"Lag 0 records not read yet Dead letters {count[1]}" in page
-        assert page.count(" ended ") == 4
-        assert re.search(rf"revenue \S+ ended \d+ {sent[1]} ", page), page
-        assert sum(int(each) for each in re.findall(r"(\d+) rows?: ", page)) == int(count[1])
-
-
-def test_without_java_the_demo_serves_the_broker_alone_until_a_signal(demo: list[str]) -> None:
-    environment = {**os.environ, "JAVA_HOME": "", "PATH": str(Path(sys.executable).parent)}
-    process = subprocess.Popen(demo, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
-        assert process.stdout.readline().startswith("tidelog ready ")
-        assert process.stdout.readline() == "\n"
-        assert "Spark needs Java 17" in process.stdout.readline()
-        time.sleep(0.2)
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        yield process
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def told_until(process: subprocess.Popen[str], words: str) -> str:
+    """What it has printed when it has printed these; it is killed when that takes too long."""
+    assert process.stdout is not None
+    limit = threading.Timer(DEMO_TIMEOUT_S, process.kill)
+    limit.start()
+    told = ""
+    try:
+        for line in process.stdout:
+            told += line
+            if words in line:
+                return told
+    finally:
+        limit.cancel()
+    raise AssertionError(told)
+
+
+def opened(base: str, path: str) -> str:
+    with urllib.request.urlopen(base + path, timeout=DEMO_TIMEOUT_S) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def words_of(page: str) -> str:
+    return Answer(body=page.encode()).words
+
+
+def followed(base: str, page: str, path: str) -> str:
+    """The page that the first link to the path leads to."""
+    found = re.search(rf'href="({re.escape(path)}[^"]*)"', page)
+    assert found is not None, page
+    return opened(base, html.unescape(found[1]))
+
+
+def test_the_demo_counts_every_event_and_its_console_shows_them(demo: list[str]) -> None:
+    """As `make run` starts it: it serves when it has checked, until a signal ends it."""
+    with started(demo) as process:
+        told = told_until(process, "the web console")
+        assert told.startswith("tidelog ready broker.id=0 ")
+        assert told.count("✓") == 4
+        assert "every event was counted" in told
+        count = re.search(r"(\d+) of (\d+) broken events, (\d+) different reasons", told)
+        sent = re.search(r"every event was counted: ([\d,]+) events", told)
+        address = re.search(r"(http://127\.0\.0\.1:\d+)/?   the web console", told)
+        assert count is not None
+        assert sent is not None
+        assert address is not None
+        the_console_shows_the_demo(address[1], int(count[1]), sent[1])
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEMO_TIMEOUT_S) == 0
+
+
+def the_console_shows_the_demo(base: str, dead: int, sent: str) -> None:
+    """One comes from the list of pipelines to the pipeline, and from there to its dead letters."""
+    listed = opened(base, "/pipelines")
+    assert f"does not run 0 {dead} 4" in words_of(listed)
+    page = followed(base, listed, "/pipelines/one")
+    words = words_of(page)
+    assert f"Lag 0 records not read yet Dead letters {dead}" in words
+    assert words.count(" ended ") == 4
+    assert re.search(rf"revenue \S+ ended \d+ {sent} ", words), words
+    assert sum(int(each) for each in re.findall(r"(\d+) rows?: ", words)) == dead
+
+    letters = words_of(followed(base, page, "/pipelines/letters"))
+    assert "Dead letters of shop.dead-letter" in letters
+    assert f"{dead} dead letters" in letters
+
+    topics = opened(base, "/topics")
+    for name in ("shop.orders", "shop.payments", "shop.revenue", "shop.dead-letter"):
+        assert f" {name} " in words_of(topics)
+        assert name in words_of(followed(base, topics, f"/topics/{name}"))
+
+
+def test_without_java_the_demo_serves_the_broker_alone_until_a_signal(demo: list[str]) -> None:
+    environment = {**os.environ, "JAVA_HOME": "", "PATH": str(Path(sys.executable).parent)}
+    with started(demo, env=environment) as process:
+        told = told_until(process, "Spark needs Java 17")
+        assert told.startswith("tidelog ready ")
+        address = re.search(r"http://\S+", told_until(process, "the web console"))
+        assert address is not None
+        assert "Brokers 1" in words_of(opened(address[0].rstrip("/"), "/"))
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

@@ -316,6 +316,31 @@ class TestGroup:
         found = explain_group(self.facts(), [self.began(reason)], NOW)
         assert "max.poll.records" in finding(found, "member-polls-too-rarely").next_step
 
+    def test_a_group_of_the_consumer_protocol_has_epochs(self) -> None:
+        raised = [
+            event("group-epoch-raised", ago, group="billing", epoch=epoch, members=2, reason=reason)
+            for ago, epoch, reason in (
+                (4_000, 7, "topics changed: orders"),
+                (3_000, 8, "m2 left: its session timed out"),
+                (2_000, 9, "m3 joins"),
+                (1_000, 10, "a pattern stands for other topics"),
+            )
+        ]
+        left = event("members-left", 3_001, group="billing", members="m2", reason="timed out")
+        found = explain_group(self.facts(type="consumer"), [left, *raised], NOW)
+        silent = finding(found, "member-silent")
+        assert silent.what.startswith("the group rebalanced 4 times")
+        assert "2 x topics-changed" in silent.what
+        assert [each.text for each in found.timeline] == [
+            "members left: m2: timed out",
+            "epoch 7 began, 2 members: topics changed: orders",
+            "epoch 8 began, 2 members: m2 left: its session timed out",
+            "epoch 9 began, 2 members: m3 joins",
+            "epoch 10 began, 2 members: a pattern stands for other topics",
+        ]
+        topics = explain_group(self.facts(), [raised[0], raised[3], raised[3]], NOW)
+        assert "got partitions" in finding(topics, "topics-changed").why
+
     def test_an_old_rebalance_is_no_finding(self) -> None:
         old = self.began("m1 left: its session timed out", 3_600_000)
         found = explain_group(self.facts(), [old], NOW)

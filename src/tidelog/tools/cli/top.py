@@ -26,6 +26,7 @@ from tidelog.tools.cli.session import ClusterCommand, Session, pass_session
 if TYPE_CHECKING:
     from tidelog.client.blocking.admin import Admin
     from tidelog.tools.cluster_view import Look, Sort
+    from tidelog.tools.group_watch import GroupWatch
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"  # the other screen, without a cursor
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -86,10 +87,7 @@ def _watch(admin: Admin, metrics: tuple[str, ...], interval: float) -> None:
     watch = GroupWatch()
     while True:
         now = look(admin, metrics, time.monotonic)
-        health = {
-            group: str(watch.note(group, int(now.at_s * 1_000), now.partition_lags(group)).status)
-            for group in now.states
-        }
+        health = health_of(watch, now)
         until = time.monotonic() + interval
         while True:
             _draw(now, before, sort, metrics, health)
@@ -101,6 +99,15 @@ def _watch(admin: Admin, metrics: tuple[str, ...], interval: float) -> None:
             if key is None:
                 break
         before = now
+
+
+def health_of(watch: GroupWatch, now: Look) -> dict[str, str]:
+    """Of each group, with this look."""
+    at_ms = int(now.at_s * 1_000)
+    return {
+        group: str(watch.note(group, at_ms, now.partition_lags(group)).status)
+        for group in now.states
+    }
 
 
 def _draw(

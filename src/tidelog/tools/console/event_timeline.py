@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "partition-leading partition-following"
         ),
         Kind.ISR: "isr-shrinking isr-expanding isr-changed",
-        Kind.GROUPS: "rebalance-began rebalance-ended member-left members-left",
+        Kind.GROUPS: "rebalance-began rebalance-ended group-epoch-raised member-left members-left",
         Kind.TRANSACTIONS: "transaction-timed-out producer-fenced",
         Kind.TOPICS: (
             "topic-created topic-auto-created topic-deleted topic-removed partitions-added"

@@ -26,7 +26,9 @@ from tidelog.types import TopicPartition
 SHOWN_MAX: Final = 5
 RECENT_MS: Final = 10 * 60_000
 MANY: Final = 3  # rebalances in RECENT_MS that are worth a finding
-STORY: Final = ("rebalance-began", "rebalance-ended", "member-left", "members-left")
+# What begins a rebalance: a group of the consumer protocol has a new epoch.
+BEGINS: Final = ("rebalance-began", "group-epoch-raised")
+STORY: Final = (*BEGINS, "rebalance-ended", "member-left", "members-left")
 
 # What the coordinator or a client says of a rebalance, and what it means.
 SILENT: Final = "member-silent"
@@ -34,11 +36,13 @@ SLOW_POLL: Final = "member-polls-too-rarely"
 LEFT: Final = "member-left"
 JOINED: Final = "member-joined"
 CHANGED: Final = "subscription-changed"
+TOPICS: Final = "topics-changed"
 REASONS: Final = (
     (SILENT, re.compile(r"session timed out|session timeout|expired heartbeat|no SyncGroup", re.I)),
     (SLOW_POLL, re.compile(r"poll timeout|max\.poll\.interval|it did not .* in time$", re.I)),
     (LEFT, re.compile(r" left: |^it left$|removed by an admin|unsubscribe|closed", re.I)),
     (JOINED, re.compile(r" (re)?joins$| restarted$|new member", re.I)),
+    (TOPICS, re.compile(r"^topics changed: |^a pattern stands for other topics$")),
     (CHANGED, re.compile(r"metadata|subscription|protocol", re.I)),
 )
 MEANING: Final = {
@@ -48,6 +52,7 @@ MEANING: Final = {
     LEFT: "a member left: its application was stopped or restarted",
     JOINED: "a member joined",
     CHANGED: "a member changed what it subscribes to",
+    TOPICS: "topics that it reads were created or deleted, or got partitions",
 }
 CURE: Final = {
     SILENT: "look for a member that is killed or paused (memory, garbage collection, network); "
@@ -57,6 +62,7 @@ CURE: Final = {
     JOINED: "if members come and go, look at what restarts them; group.instance.id makes a "
     "restart cheap",
     CHANGED: "deploy all members with the same subscription",
+    TOPICS: "the brokers' events topic-created, topic-deleted and partitions-added tell who did it",
 }
 
 
@@ -147,7 +153,7 @@ def rebalance_findings(facts: GroupFacts, own: Sequence[Event], now_ms: int) -> 
             "tidelog group list shows the groups that there are",
         )
         return
-    begun = [each for each in own if each.name in ("rebalance-began", "members-left")]
+    begun = [each for each in own if each.name in BEGINS]
     last = begun[-1] if begun else None
     if facts.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
         kind = "other" if last is None else kind_of(last.text("reason"))
@@ -281,11 +287,16 @@ def moment_text(event: Event) -> str:
             return f"a rebalance began after generation {event.text('generation')}: " + (
                 reason_text(event)
             )
+        case "group-epoch-raised":
+            return f"epoch {event.text('epoch')} began, {_members(event)}: {reason_text(event)}"
         case "rebalance-ended":
-            members = event.number("members")
-            noun = "member" if members == 1 else "members"
-            return f"generation {event.text('generation')} began, {members} {noun}"
+            return f"generation {event.text('generation')} began, {_members(event)}"
         case "member-left":
             return f"member {event.text('member')} left: {reason_text(event)}"
         case _:
             return f"members left: {reason_text(event)}"
+
+
+def _members(event: Event) -> str:
+    count = event.number("members")
+    return f"{count} {'member' if count == 1 else 'members'}"

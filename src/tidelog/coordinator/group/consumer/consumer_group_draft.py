@@ -8,7 +8,8 @@ all heartbeats.
 The steps, shared by ConsumerGroupHeartbeat and by JoinGroup of classic members:
 
     admit, replace, update   the member and what it says of itself
-    refresh                  the subscribed topics; a change of anything raises the group epoch
+    refresh                  the subscribed topics; a change of anything raises the group epoch,
+                             for a reason that is told once the records are written
     retarget                 the target assignment, if it is behind the group epoch
     reconcile                the member's own partitions
 """
@@ -38,14 +39,16 @@ if TYPE_CHECKING:
     from tidelog.coordinator.stored_record import CoordinatorRecord
 
 FIRST_EPOCH: Final = 1  # of a new group: a member is never in epoch 0
+TOLD_TOPICS_MAX: Final = 5
 
 
 class ConsumerGroupDraft:
-    __slots__ = ("_is_copy", "group", "records")
+    __slots__ = ("_is_copy", "epoch_reason", "group", "records")
 
     def __init__(self, group: ConsumerGroup) -> None:
         self.group = group  # with the records below
         self.records: list[CoordinatorRecord] = []
+        self.epoch_reason: str | None = None  # why the records raise the group epoch, if they do
         self._is_copy = False
 
     @classmethod
@@ -101,15 +104,21 @@ class ConsumerGroupDraft:
 
     # Epochs and assignments
 
-    def refresh(self, topics: Topics, *, raise_epoch: bool) -> None:
+    def refresh(self, topics: Topics, reason: str, *, raise_epoch: bool) -> None:
+        """`reason` is why the caller asks. Topics that changed by themselves are one of their
+        own."""
         group = self.group
+        known = group.subscription_metadata
         subscription = subscription_of(topics, group.subscribed_topics)
-        if subscription != group.subscription_metadata:
+        if subscription != known:
             self.add(records.subscription_metadata(group.group_id, subscription))
+            if not raise_epoch:
+                reason = f"topics changed: {_changed(known, subscription)}"
             raise_epoch = True
         epoch = max(group.group_epoch, FIRST_EPOCH) + raise_epoch
         if epoch != group.group_epoch:
             self.add(records.group_epoch(group.group_id, epoch))
+            self.epoch_reason = reason
 
     def retarget(self, assignors: Mapping[str, Assignor]) -> None:
         """`assignors` has the default first."""
@@ -145,3 +154,13 @@ class ConsumerGroupDraft:
         if after != member:
             self.add(records.current_assignment(group.group_id, after))
         return after
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> str:
+    """Names of the topics that came, went or have other partitions."""
+    names = sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
+    told = ", ".join(names[:TOLD_TOPICS_MAX])
+    left_out = len(names) - TOLD_TOPICS_MAX
+    return told if left_out <= 0 else f"{told} and {left_out} more"

@@ -183,6 +183,7 @@ class ConsumerGroupMembership:
     ) -> None:
         """What the member now says of itself, and the epoch if that calls for another."""
         group, regex = draft.group, after.subscribed_topic_regex
+        is_known = before.member_id in group.members
         if regex not in (NO_REGEX, before.subscribed_topic_regex):
             _require_pattern(regex)
         topics_before = group.topics_of(before)
@@ -192,7 +193,8 @@ class ConsumerGroupMembership:
             not awaits_pattern and draft.group.topics_of(after) != topics_before
         )
         if has_changed or group.subscription_is_stale:
-            draft.refresh(self.topics, raise_epoch=has_changed)
+            does = "changes its subscription" if is_known else "joins"
+            draft.refresh(self.topics, f"{after.member_id} {does}", raise_epoch=has_changed)
 
     def _follow_up(
         self, group: ConsumerGroup, before: ConsumerGroupMember, reached: ConsumerGroupMember
@@ -246,6 +248,7 @@ class ConsumerGroupMembership:
         if replaced is not None:
             self._upgraded(self.live(shard, draft.group.group_id))
         self.live(shard, draft.group.group_id).subscription_is_stale = False
+        _tell_epoch(draft)
         return flushed
 
     def _upgraded(self, group: ConsumerGroup) -> None:
@@ -293,12 +296,13 @@ class ConsumerGroupMembership:
     def remove(
         self, group: ConsumerGroup, leaving: Sequence[ConsumerGroupMember], reason: str
     ) -> Pending[ErrorCode] | None:
+        members = ",".join(member.member_id for member in leaving)
         logger.info(
             "members leave their group",
             extra={
                 "event": "members-left",
                 "group": group.group_id,
-                "members": ",".join(member.member_id for member in leaving),
+                "members": members,
                 "reason": reason,
             },
         )
@@ -311,8 +315,10 @@ class ConsumerGroupMembership:
             return flushed
         draft = ConsumerGroupDraft(group)
         draft.remove(leaving)
-        draft.refresh(self.topics, raise_epoch=True)
-        return self._runtime.write(group.shard_index, draft.records)
+        draft.refresh(self.topics, f"{members} left: {reason}", raise_epoch=True)
+        flushed = self._runtime.write(group.shard_index, draft.records)
+        _tell_epoch(draft)
+        return flushed
 
     # Downgrade
 
@@ -445,7 +451,7 @@ class ConsumerGroupMembership:
                 found = ResolvedPattern(topics, version, now_ms)
                 draft.add(records.resolved_pattern(group.group_id, regex, found))
         if draft.records:
-            draft.refresh(self.topics, raise_epoch=True)
+            draft.refresh(self.topics, "a pattern stands for other topics", raise_epoch=True)
         try:
             self._runtime.write(group.shard_index, draft.records)
         except KafkaError as error:
@@ -454,8 +460,24 @@ class ConsumerGroupMembership:
                 extra={"group": group.group_id, "error": error.message},
             )
             return
+        _tell_epoch(draft)
         group.patterns_version = version
         group.patterns_resolved_ms = now_ms
+
+
+def _tell_epoch(draft: ConsumerGroupDraft) -> None:
+    """Of a group whose records are written."""
+    if draft.epoch_reason is not None:
+        logger.info(
+            "group has a new epoch",
+            extra={
+                "event": "group-epoch-raised",
+                "group": draft.group.group_id,
+                "epoch": draft.group.group_epoch,
+                "members": len(draft.group.members),
+                "reason": draft.epoch_reason,
+            },
+        )
 
 
 def _told_by(

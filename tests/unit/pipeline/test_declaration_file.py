@@ -15,6 +15,8 @@ from tidelog.pipeline.declaration.parts import (
     PipelineError,
     Watermark,
 )
+from tidelog.pipeline.frames.dataframes import topic_source_options
+from tidelog.spark.options import source_options
 from tidelog.spark.record_format import AVRO
 
 GOOD = """\
@@ -287,3 +289,14 @@ def test_topics_are_not_chosen_by_options() -> None:
 def test_spark_settings_without_quotes_are_told_how_to_write_them() -> None:
     told = problems(GOOD + "[spark]\nspark.sql.shuffle.partitions = 2\n")
     assert "names with dots are quoted" in told[0]
+
+
+def test_a_batch_over_a_source_leaves_out_what_only_streams_have() -> None:
+    text = GOOD + '[source.orders.options]\ncommitgroupid = "g"\nminPartitions = 4\n'
+    pipeline = parsed(text)
+    (source,) = pipeline.sources
+    streamed = topic_source_options(pipeline, source, streaming=True)
+    assert streamed["commitgroupid"] == "g"
+    options = source_options(topic_source_options(pipeline, source, streaming=False))
+    options.check_batch()
+    assert options.min_partitions == 4

@@ -291,6 +291,28 @@ def test_spark_settings_without_quotes_are_told_how_to_write_them() -> None:
     assert "names with dots are quoted" in told[0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "option", "key"),
+    [
+        ('parquet = "files"', "path", "parquet"),
+        ('parquet = "files"', "PATH", "parquet"),
+        ('parquet = "files"', "checkpointLocation", "checkpoint in [pipeline]"),
+        ('parquet = "files"', "outputMode", "mode"),
+        ('parquet = "files"', "queryName", "none; a query has"),
+        ("console = true", "path", "none; a console has"),
+        ("console = true", "outputMode", "mode"),
+        ('topic = "hourly"', "path", "topic"),
+        ('topic = "hourly"', "checkpointLocation", "checkpoint in [pipeline]"),
+        ('topic = "hourly"', "includeHeaders", "none; the column headers"),
+    ],
+)
+def test_what_a_sink_declares_is_not_said_by_options_too(kind: str, option: str, key: str) -> None:
+    text = changed('topic = "hourly"', f'{kind}\noptions = {{ {option} = "/elsewhere" }}')
+    (told,) = problems(text)
+    assert told.startswith("shop/pipeline.toml:14: [sink.out.options] ")
+    assert f": is said by another key here: {key}" in told
+
+
 def test_a_batch_over_a_source_leaves_out_what_only_streams_have() -> None:
     text = GOOD + '[source.orders.options]\ncommitgroupid = "g"\nminPartitions = 4\n'
     pipeline = parsed(text)

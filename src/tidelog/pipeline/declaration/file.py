@@ -63,7 +63,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"(\d{1,9} +(millisecond|second|minute|hour|day|week)s?( +|$))+")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
 _TABLES: Final = ("pipeline", "kafka", "spark", "registry", "source", "view", "expect", "sink")
-# Options of the connector that a source or a sink says by keys of its own.
+# Options that a source or a sink says by keys of its own.
 _DECLARED_BY_SOURCE: Final = {
     "subscribe": "topic or topics",
     "subscribePattern": "pattern",
@@ -72,12 +72,25 @@ _DECLARED_BY_SOURCE: Final = {
     "kafka.bootstrap.servers": "bootstrap in [pipeline]",
     "includeHeaders": "none; the headers are the column _headers",
 }
-_DECLARED_BY_SINK: Final = {
+_DECLARED_BY_ANY_SINK: Final = {
+    "checkpointLocation": "checkpoint in [pipeline]",
+    "outputMode": "mode",
+    "queryName": "none; a query has the names of the pipeline and of its sinks",
+}
+_DECLARED_BY_TOPIC: Final = {
+    **_DECLARED_BY_ANY_SINK,
     "topic": "topic",
+    "path": "topic",
+    "includeHeaders": "none; the column headers is written if there is one",
     "kafka.bootstrap.servers": "bootstrap in [pipeline]",
     "deliveryGuarantee": "delivery",
     "txnAppId": "none; the query and the sink are the writer",
     "txnVersion": "none; the batch has a number",
+}
+_DECLARED_BY_SINK: Final = {
+    TOPIC: _DECLARED_BY_TOPIC,
+    PARQUET: {**_DECLARED_BY_ANY_SINK, "path": "parquet"},
+    CONSOLE: {**_DECLARED_BY_ANY_SINK, "path": "none; a console has no files"},
 }
 _SCHEMA_EXAMPLE: Final = 'schema = "order_id string not null, amount double, at timestamp"'
 
@@ -202,7 +215,8 @@ class _Declaration:
         return pattern
 
     def _options(self, reader: TomlTable, declared: Mapping[str, str]) -> dict[str, str]:
-        """Of the connector. What has a key of its own may not come in by this door too."""
+        """Of the connector or of Spark's writer. What has a key of its own may not come in by this
+        door too: a folder, say, would be another one than the restart plan knows."""
         options = self._reader((*reader.path, "options"), reader.table("options"))
         for option, key in declared.items():
             if option.lower() in (name.lower() for name in options.given):
@@ -267,7 +281,7 @@ class _Declaration:
             delivery=reader.choice("delivery", DELIVERIES, EXACTLY_ONCE) if kind == TOPIC else "",
             partition_by=tuple(reader.text_list("partition_by")) if kind == PARQUET else (),
             creation=self._creation(reader) if kind == TOPIC else TopicCreation(),
-            options=self._options(reader, _DECLARED_BY_SINK if kind == TOPIC else {}),
+            options=self._options(reader, _DECLARED_BY_SINK[kind]),
         )
         reader.refuse_unread()
         return sink

@@ -52,7 +52,7 @@ from tidelog.spark.codecs.schema_registry import (
 )
 from tidelog.spark.decoding import DEAD_LETTER, DROP, KEEP
 from tidelog.spark.expectations import ON_FAIL
-from tidelog.spark.record_format import AVRO, FORMATS, JSON, PROTOBUF, RAW, RecordFormat
+from tidelog.spark.record_format import AVRO, CSV, FORMATS, JSON, PROTOBUF, RAW, RecordFormat
 from tidelog.spark.references import without_values
 
 FILE_NAME: Final = "pipeline.toml"
@@ -71,6 +71,10 @@ _DECLARED_BY_SOURCE: Final = {
     "startingOffsets": "start",
     "kafka.bootstrap.servers": "bootstrap in [pipeline]",
     "includeHeaders": "none; the headers are the column _headers",
+    "path": "none; a pipeline reads topics",
+    "endingTimestamp": "none; a pipeline reads on",
+    "endingOffsetsByTimestamp": "none; a pipeline reads on",
+    "endingOffsets": "none; a pipeline reads on",
 }
 _DECLARED_BY_ANY_SINK: Final = {
     "checkpointLocation": "checkpoint in [pipeline]",
@@ -146,6 +150,7 @@ class _Declaration:
         self.overrides = overrides
         self.problems: list[Problem] = []
         self.registry: RegistrySettings | None = None  # of all that have none of their own
+        self.is_registry_used = False
 
     def pipeline(self) -> Pipeline | list[Problem]:
         root = self._reader((), self.tables)
@@ -170,7 +175,7 @@ class _Declaration:
             dead_letter=self._creation(settings, "dead_letter_"),
             kafka=self._reader(("kafka",), root.table("kafka")).texts(),
             master=self._given(spark, "master", DEFAULT_MASTER),
-            remote=self._given(spark, "remote", ""),
+            remote=self._remote(spark),
             spark=self._spark_keys(spark),
             sources=sources,
             views=views,
@@ -189,21 +194,29 @@ class _Declaration:
         self._check_topics(reader, kind or "topic", topics)
         letters = reader.text("dead_letter", dead_letter)
         self._check_topics(reader, "dead_letter", [letters])
+        format = self._format(reader)
         source = Source(
             name=name,
             line=reader.line(),
             topics=tuple(topics),
             pattern=self._pattern(reader),
-            format=self._format(reader),
+            format=format,
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
             dead_letter=letters,
             creation=self._creation(reader),
             options=self._options(reader, _DECLARED_BY_SOURCE),
-            tombstones=reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER),
+            tombstones=self._tombstones(reader, format.kind),
         )
         reader.refuse_unread()
         return source
+
+    def _tombstones(self, reader: TomlTable, kind: str) -> str:
+        """A raw record without a value is a row like any other: it is kept, or dropped."""
+        if kind == RAW and reader.given.get("tombstones") == DEAD_LETTER:
+            fix = f'use "{KEEP}" or "{DROP}", or an expectation with sql = "value is not null"'
+            reader.problem("tombstones", f"no raw record is broken; {fix}")
+        return reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER)
 
     def _pattern(self, reader: TomlTable) -> str:
         pattern = reader.text("pattern")
@@ -316,6 +329,9 @@ class _Declaration:
                 if key in reader.given:
                     reader.problem(key, "use.latest.version takes the registry's; keep one of them")
         options = self._reader((*reader.path, "format_options"), reader.table("format_options"))
+        if options.given and kind not in (JSON, CSV):
+            fix = f"Spark's options are for {JSON} and {CSV}; leave them out"
+            reader.problem("format_options", f"has no effect with format {kind}: {fix}")
         subject = "" if is_source else f"{topic}-value"
         return RecordFormat(
             kind, schema, options.texts(), schema_file, message, is_confluent, schemas, subject
@@ -337,6 +353,7 @@ class _Declaration:
         if "registry" not in self.tables and (kind == AVRO or not is_source):
             fix = 'add registry = "http://localhost:8081", or schemas = "folder" of files by id'
             reader.problem("framing", f"confluent needs the schemas of its ids; {fix}")
+        self.is_registry_used = True
         return self.registry
 
     def _own_registry(self, reader: TomlTable) -> RegistrySettings | None:
@@ -408,6 +425,17 @@ class _Declaration:
         if text and not _DURATION.fullmatch(text):
             fix = f'write "10 seconds" or "5 minutes"{also}'
             reader.problem(key, f'"{text}" is no duration for Spark; {fix}')
+
+    def _remote(self, spark: TomlTable) -> str:
+        """The command's `master` comes before the file's `remote` too."""
+        places = ("master", "remote")
+        remote = spark.text("remote")
+        told = [name for name in places if name in self.overrides]
+        if len(told) == 2:
+            spark.problem(None, "the command names both master and remote; keep one of them")
+        elif not told and all(name in spark.given for name in places):
+            spark.problem("remote", "stands beside master; keep one of them")
+        return self.overrides.get("remote", "" if told else remote)
 
     def _spark_keys(self, spark: TomlTable) -> dict[str, str]:
         keys = {name: text for name, text in spark.texts().items() if name.startswith("spark.")}
@@ -482,6 +510,26 @@ class _Declaration:
                 fix = "the rows of a view are no records; put it on the source, or drop or fail"
                 self._problem(("expect", row.name, "on_fail"), fix)
         self._check_loops(made)
+        self._check_letters(made)
+        if "registry" in self.tables and not self.is_registry_used:
+            fix = 'add framing = "confluent" to a source or sink, or leave it out'
+            self._problem(("registry",), f"no source and no sink uses it; {fix}")
+
+    def _check_letters(self, made: Pipeline) -> None:
+        """What names or makes topics of dead letters needs records that may become some."""
+        for source in made.sources:
+            if self._has_own_letters(source) and not made.is_lettered(source):
+                fix = 'add an expectation with on_fail = "dead-letter", or leave it out'
+                path = "source", source.name, "dead_letter"
+                self._problem(path, f"no raw record is broken, so there are no letters; {fix}")
+        lettered = made.lettered_sources
+        keys = [] if lettered else ["partitions", "replication", "config"]
+        names = [f"dead_letter_{key}" for key in keys]
+        if all(self._has_own_letters(source) for source in lettered):
+            names.append("dead_letter")
+        for name in self._reader((), self.tables).table("pipeline").keys() & set(names):
+            told = "no source has dead letters for it; leave it out"
+            self._problem(("pipeline", name), told)
 
     def _check_loops(self, made: Pipeline) -> None:
         """A source that reads what its own pipeline writes would never end."""
@@ -506,9 +554,11 @@ class _Declaration:
 
     def _dead_letter_key(self, source: Source) -> tuple[str, ...]:
         own = ("source", source.name, "dead_letter")
+        return own if self._has_own_letters(source) else ("pipeline", "dead_letter")
+
+    def _has_own_letters(self, source: Source) -> bool:
         given = self._reader((), self.tables).table("source")[source.name]
-        has_own = isinstance(given, dict) and "dead_letter" in given
-        return own if has_own else ("pipeline", "dead_letter")
+        return isinstance(given, dict) and "dead_letter" in given
 
     def _check_known(self, path: tuple[str, ...], names: Any, known: list[str]) -> None:
         for name in names:

@@ -40,6 +40,7 @@ from tidelog.pipeline.declaration.parts import (
     TopicCreation,
     View,
     Watermark,
+    is_compacted,
 )
 from tidelog.pipeline.declaration.references import DeclaredReferences
 from tidelog.pipeline.declaration.toml_table import TomlLines, TomlTable, syntax_error_line
@@ -517,6 +518,9 @@ class _Declaration:
 
     def _check_letters(self, made: Pipeline) -> None:
         """What names or makes topics of dead letters needs records that may become some."""
+        if is_compacted(made.dead_letter.config):
+            told = "letters of one key would replace each other; leave cleanup.policy out"
+            self._problem(("pipeline", "dead_letter_config"), told)
         for source in made.sources:
             if self._has_own_letters(source) and not made.is_lettered(source):
                 fix = 'add an expectation with on_fail = "dead-letter", or leave it out'

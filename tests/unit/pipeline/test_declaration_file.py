@@ -370,6 +370,14 @@ def test_a_source_is_told_no_end_and_no_folder(option: str) -> None:
             "3: [pipeline] dead_letter: no source has dead letters for it; leave it out",
         ),
         (
+            GOOD.replace(
+                'topic = "orders"',
+                'topic = "orders"\nstart = "latest"\noptions = { startingTimestamp = 5 }',
+            ),
+            "6: [source.orders] start: stands beside startingTimestamp in options; keep one of "
+            "them",
+        ),
+        (
             GOOD + '[registry]\n"schema.registry.url" = "http://r:8081"\n',
             '14: registry: no source and no sink uses it; add framing = "confluent" to a source '
             "or sink, or leave it out",
@@ -382,6 +390,11 @@ def test_a_source_is_told_no_end_and_no_folder(option: str) -> None:
 )
 def test_a_key_that_can_have_no_effect_is_told(text: str, told: str) -> None:
     assert problems(text) == [f"shop/pipeline.toml:{told}"]
+
+
+def test_a_pipeline_that_is_no_table_is_told_once() -> None:
+    told = problems("pipeline = 5\n" + GOOD.partition("\n\n")[2])
+    assert sum("expected a table [pipeline]" in line for line in told) == 1
 
 
 @pytest.mark.parametrize("kept", ["keep", "drop"])

@@ -77,6 +77,8 @@ _DECLARED_BY_SOURCE: Final = {
     "endingOffsetsByTimestamp": "none; a pipeline reads on",
     "endingOffsets": "none; a pipeline reads on",
 }
+# Options of a source that count before `start`.
+_BEFORE_START: Final = ("startingtimestamp", "startingoffsetsbytimestamp")
 _DECLARED_BY_ANY_SINK: Final = {
     "checkpointLocation": "checkpoint in [pipeline]",
     "outputMode": "mode",
@@ -195,7 +197,10 @@ class _Declaration:
         self._check_topics(reader, kind or "topic", topics)
         letters = reader.text("dead_letter", dead_letter)
         self._check_topics(reader, "dead_letter", [letters])
-        format = self._format(reader)
+        format, options = self._format(reader), self._options(reader, _DECLARED_BY_SOURCE)
+        later = [name for name in options if name.lower() in _BEFORE_START]
+        if later and "start" in reader.given:
+            reader.problem("start", f"stands beside {later[0]} in options; keep one of them")
         source = Source(
             name=name,
             line=reader.line(),
@@ -206,7 +211,7 @@ class _Declaration:
             watermark=self._watermark(reader),
             dead_letter=letters,
             creation=self._creation(reader),
-            options=self._options(reader, _DECLARED_BY_SOURCE),
+            options=options,
             tombstones=self._tombstones(reader, format.kind),
         )
         reader.refuse_unread()
@@ -531,9 +536,11 @@ class _Declaration:
         names = [f"dead_letter_{key}" for key in keys]
         if all(self._has_own_letters(source) for source in lettered):
             names.append("dead_letter")
-        for name in self._reader((), self.tables).table("pipeline").keys() & set(names):
-            told = "no source has dead letters for it; leave it out"
-            self._problem(("pipeline", name), told)
+        given = self.tables.get("pipeline")
+        for name in names:
+            if isinstance(given, dict) and name in given:
+                told = "no source has dead letters for it; leave it out"
+                self._problem(("pipeline", name), told)
 
     def _check_loops(self, made: Pipeline) -> None:
         """A source that reads what its own pipeline writes would never end."""

@@ -19,6 +19,12 @@ from bench.table import Figure, Report
 
 TITLE = "Spark"
 
+# Ratios to Spark's own connector may not fall below those of docs/benchmarks.md. One run differs
+# from the next by a few per cent, so a target is nine tenths of the ratio there; a new run that
+# goes into the document takes its targets along.
+BATCH_READ, STREAMING_READ = 2.89, 1.62  # of 3.21 and 1.80
+BATCH_WRITE, STREAMING_WRITE = 2.1, 1.4  # of 2.33 and 1.55
+
 
 def run(arena: Arena) -> Report:
     return measured(arena, TITLE, _report)
@@ -44,12 +50,12 @@ def _workload(stage: Stage, *more: str) -> Rounds:
 
 def _figures(rounds: Rounds) -> list[Figure]:
     figures = [
-        _figure("batch read", rounds["batch read"], 2.0),
+        _figure("batch read", rounds["batch read"], BATCH_READ),
         _figure("first, cold, batch read", rounds["cold read"], 1.5),
         _against("batch read / transport ceiling", rounds["batch read"], rounds["ceiling"], 0.8),
-        _figure("streaming read", rounds["stream read"], 1.5),
-        _figure("batch write", rounds["batch write"], 1.0),
-        _figure("streaming write", rounds["stream write"], 1.0),
+        _figure("streaming read", rounds["stream read"], STREAMING_READ),
+        _figure("batch write", rounds["batch write"], BATCH_WRITE),
+        _figure("streaming write", rounds["stream write"], STREAMING_WRITE),
         Figure(
             "exactly once / at least once",
             "M rows/s",

@@ -45,6 +45,7 @@ class LogReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         from tidelog.spark.log_planning import plan_slices
 
+        self.options.check_batch()
         try:
             return [SlicesPartition(slices) for slices in plan_slices(self.options)]
         except (NoLog, OSError) as problem:

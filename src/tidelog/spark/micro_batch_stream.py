@@ -57,6 +57,7 @@ class MicroBatchStream:
             raise InvalidOption("path", "segment files can be read by batch queries only")
         self.options = options
         self.start_limit = options.stream_start()
+        options.check_stream()
         self.is_available_now = False
         self.latest: StreamOffset | None = None  # as last asked for
         self._initial: StreamOffset | None = None

@@ -7,22 +7,24 @@
              startingOffsetsByTimestampStrategy             error | latest
              failOnDataLoss                                 true
              minPartitions, maxRecordsPerPartition
-             maxOffsetsPerTrigger, minOffsetsPerTrigger     streams alone
-             maxTriggerDelay                                15m, streams alone
+             maxOffsetsPerTrigger, minOffsetsPerTrigger     of streams: a batch warns
+             maxTriggerDelay                                15m, with minOffsetsPerTrigger
              kafkaConsumer.pollTimeoutMs                    120000
              fetchOffset.numRetries                         3
              fetchOffset.retryIntervalMs                    1000
-             groupIdPrefix                                  no group is joined: no effect
+             groupIdPrefix                                  no group is joined: a warning
              includeHeaders                                 false
-             commitGroupId                                  ours: offsets shown to lag tools
+             commitGroupId                                  ours: offsets of streams for lag tools
              path                                           ours: segment files, no broker
-    sink     topic, kafka.*; includeHeaders has no effect
+    sink     topic, kafka.*; includeHeaders                 headers are a column: a warning
              deliveryGuarantee                              ours: at-least-once | exactly-once
              progressTopic, driverBytesPerTask              ours: of exactly-once alone
 
 Names are case-insensitive. A bad value raises InvalidOption, which names the option, and so does an
-option that is unknown: it names the nearest known one. What Spark itself puts among the options of
-a sink (checkpointLocation, path, queryName, outputMode) is left to it.
+option that is unknown: it names the nearest known one. An option that can have no effect where it
+stands raises too, unless Spark's kafka connector takes it there: then the log has a warning. What
+Spark itself puts among the options of a sink (checkpointLocation, path, queryName, outputMode) is
+left to it.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import cache
 from typing import Final, NamedTuple
 
 from tidelog.config.client import AdminConfig, ConsumerConfig, ProducerConfig
@@ -97,6 +100,17 @@ DRIVER_BYTES_PER_TASK: Final = 1024 * 1024
 # As long as brokers allow unless they are told otherwise (transaction.max.timeout.ms).
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "path", "queryName")
+ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+LIMITS_OF_A_TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+OF_STREAMS: Final = (*LIMITS_OF_A_TRIGGER, "commitGroupId")
+OF_A_BROKER: Final = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "commitGroupId",
+)
+OF_FILES_TOO: Final = ("kafka.isolation.level", "kafka.check.crcs")
 REFUSED_BY_SOURCE: Final = {
     "auto.offset.reset": "set the option startingOffsets to earliest or latest instead; Spark "
     "itself keeps track of what was read",
@@ -250,7 +264,7 @@ class SourceOptions:
     fetch_offset_retry_interval_ms: int
     commit_group_id: str | None
     path: str | None
-    given_ends: tuple[str, ...] = field(default=())  # names of the ending options that were given
+    given: frozenset[str] = frozenset()  # names of the options, in small letters
 
     def batch_start(self) -> OffsetLimit:
         start = Word.EARLIEST if self.start is None else self.start
@@ -267,10 +281,40 @@ class SourceOptions:
         return end
 
     def stream_start(self) -> OffsetLimit:
-        for name in ("endingOffsets", "endingOffsetsByTimestamp"):
-            if name in self.given_ends:
-                raise InvalidOption(name, "a streaming query has no end")
+        for name in self._given_of(ENDS):
+            raise InvalidOption(name, "a streaming query has no end; leave it out")
         return Word.LATEST if self.start is None else self.start
+
+    def check_batch(self) -> None:
+        """Called once a query, in the driver. Spark's kafka source warns of the same limits."""
+        if self.path is not None:
+            self._refuse_what_asks_a_broker()
+        for name in self._given_of(("commitGroupId",)):
+            raise InvalidOption(name, "is for streaming queries: a batch commits nothing")
+        for name in self._given_of(LIMITS_OF_A_TRIGGER):
+            logger.warning("option %s has no effect on a batch query", name)
+        self._warn_of_groups()
+
+    def check_stream(self) -> None:
+        """Called once a run, in the driver."""
+        if self.min_offsets_per_trigger is None:
+            for name in self._given_of(("maxTriggerDelay",)):
+                logger.warning("option %s has no effect without minOffsetsPerTrigger", name)
+        self._warn_of_groups()
+
+    def _given_of(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name.lower() in self.given]
+
+    def _refuse_what_asks_a_broker(self) -> None:
+        others = sorted(name for name in self.given if name.startswith("kafka."))
+        for name in (*self._given_of(OF_A_BROKER), *others):
+            if name not in OF_FILES_TOO:
+                told = "has no effect with path, which asks no broker; leave one of them out"
+                raise InvalidOption(name, told)
+
+    def _warn_of_groups(self) -> None:
+        for name in self._given_of(("groupIdPrefix", "kafka.group.id")):
+            logger.warning("option %s has no effect: the source joins no consumer group", name)
 
     def driver_config(self) -> ConsumerConfig:
         return ConsumerConfig(resolved_values(self.client))
@@ -307,9 +351,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         fetch_offset_retry_interval_ms=texts.integer_or("fetchOffset.retryIntervalMs", 1000),
         commit_group_id=_group_id(texts),
         path=path,
-        given_ends=tuple(
-            name for name in SOURCE_OPTIONS if name.startswith("ending") and name in texts
-        ),
+        given=frozenset(texts.names()),
     )
     _require_consistent(options)
     return options
@@ -333,6 +375,15 @@ class SinkOptions:
     progress_topic: str
     driver_bytes_per_task: int
     write: BatchWrite | None = None  # of a batch job that may be repeated
+    given: frozenset[str] = frozenset()  # names of the options, in small letters
+
+    def check_batch(self) -> None:
+        """A batch job without a name writes all rows in one transaction, and no marker."""
+        for name in ("progressTopic", "driverBytesPerTask"):
+            if self.write is None and name.lower() in self.given:
+                raise InvalidOption(
+                    name, "has no effect on a batch job without txnAppId and txnVersion; set them"
+                )
 
     def producer_options(self) -> dict[str, str]:
         return resolved_values(self.client)
@@ -360,10 +411,19 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         progress_topic=(texts.text("progressTopic") or PROGRESS_TOPIC).strip(),
         driver_bytes_per_task=texts.integer_or("driverBytesPerTask", DRIVER_BYTES_PER_TASK),
         write=_batch_write(texts),
+        given=frozenset(texts.names()),
     )
     if is_exactly_once:
         _require_transactions_possible(options)
+    if "includeHeaders" in texts:
+        _warn_of_headers()
     return options
+
+
+@cache
+def _warn_of_headers() -> None:
+    """Once a process: a stream makes its sink anew for every batch."""
+    logger.warning("option includeHeaders has no effect on a sink; it writes the column headers")
 
 
 def _is_exactly_once(texts: OptionTexts) -> bool:

@@ -60,6 +60,7 @@ class TidelogReader(DataSourceReader):
         from tidelog.spark.offset_lookup import OffsetLookup
 
         options = self.options
+        options.check_batch()
         start_limit, end_limit = options.batch_start(), options.batch_end()
         lookup = OffsetLookup(options)
         try:

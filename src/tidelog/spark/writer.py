@@ -239,6 +239,7 @@ class TidelogWriter(DataSourceArrowWriter):
     """Made once for a job; commit and abort get copies of it."""
 
     def __init__(self, sink: RowSink) -> None:
+        sink.options.check_batch()
         self._sink = sink
         self._job_id = uuid.uuid4().hex
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from tests.integration.spark.test_exported_projects import RUN_TIMEOUT_S, run, spark_pipelines
 from tests.support.documents import ROOT, blocks
 from tests.support.eventually import eventually
+from tests.support.spark_topics import SparkTopics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.conftest import StartBroker
+
+
+# In the program of a Spark Declarative Pipeline, which Spark itself calls.
+DECLARATIVE = "from pyspark import pipelines"
+SPEC = """\
+name: shop
+storage: "{folder}/storage"
+libraries:
+  - glob:
+      include: transformations/**
+"""
 
 
 def with_places(text: str, places: Mapping[str, str]) -> str:
@@ -36,7 +51,7 @@ def test_the_programs_of_the_spark_page_run_in_their_order(
     write, stream, *others = [
         with_places(block.text, places)
         for block in blocks(ROOT / "docs" / "spark.md")
-        if block.language == "python"
+        if block.language == "python" and DECLARATIVE not in block.text
     ]
     names: dict[str, Any] = {}
     exec(write, names)
@@ -51,4 +66,35 @@ def test_the_programs_of_the_spark_page_run_in_their_order(
     assert rows.where("cast(value as string) = 'hello'").count() == 1000
     letters = spark.read.format("tidelog").option("kafka.bootstrap.servers", broker.bootstrap)
     (letter,) = letters.option("subscribe", "sales.dead-letter").load().collect()
+    assert letter.value == b'{"cents": 7}'
+
+
+@pytest.mark.timeout(2 * RUN_TIMEOUT_S)
+def test_the_declarative_program_of_the_spark_page_runs(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    command = spark_pipelines()
+    broker = start_broker()
+    topics = SparkTopics(broker.bootstrap)
+    topics.create("sales.dead-letter")
+    topics.create("sales")
+    values = ['{"shop": "north", "cents": 5}', '{"cents": 7}', '{"shop": "south", "cents": -1}']
+    kafka = {"kafka.bootstrap.servers": broker.bootstrap}
+    rows = spark.createDataFrame([(value,) for value in values], "value string")
+    rows.write.format("tidelog").options(**kafka, topic="sales").mode("append").save()
+    (program,) = (
+        block.text for block in blocks(ROOT / "docs" / "spark.md") if DECLARATIVE in block.text
+    )
+    (tmp_path / "transformations").mkdir()
+    file = tmp_path / "transformations" / "shop.py"
+    file.write_text(with_places(program, {"127.0.0.1:9092": broker.bootstrap}))
+    spec = tmp_path / "spark-pipeline.yml"
+    spec.write_text(SPEC.format(folder=tmp_path.as_uri()))
+
+    run(command, "--remote", "local[2]", "run", "--spec", str(spec), cwd=tmp_path)
+
+    (sale,) = spark.read.parquet(str(tmp_path / "spark-warehouse" / "sales")).collect()
+    assert (sale.shop, sale.cents) == ("north", 5)
+    letters = spark.read.format("tidelog").options(**kafka, subscribe="sales.dead-letter").load()
+    (letter,) = letters.collect()
     assert letter.value == b'{"cents": 7}'

@@ -63,11 +63,17 @@ def written(topics: SparkTopics, topic: str) -> list[tuple[Any, ...]]:
     )
 
 
-def run(*command: str) -> None:
+def run(*command: str, cwd: Path | None = None) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+        command,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-5_000:]}\n{done.stderr[-10_000:]}"
 

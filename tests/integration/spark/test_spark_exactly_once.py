@@ -6,6 +6,8 @@ own (`driverBytesPerTask` 0).
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,8 @@ from tests.support.spark_topics import SparkTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidelog.spark.batch_commit import BatchMarker
 
 ROWS = 20_000
 BY_DRIVER, BY_TASKS = {"driverBytesPerTask": "8388608"}, {"driverBytesPerTask": "0"}
@@ -129,18 +133,49 @@ def test_a_repeated_batch_writes_nothing_though_its_partitioning_has_changed(
     require_once(spark, topics, output, ROWS + 10)
 
 
+def markers(spark: SparkSession, topics: SparkTopics, checkpoint: Path) -> list[BatchMarker]:
+    """What the drivers of a query have decided, batch by batch."""
+    from tidelog.spark.batch_commit import BatchMarker
+    from tidelog.spark.options import PROGRESS_TOPIC
+
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    level = {"kafka__isolation__level": "read_committed"}
+    rows = batch(spark, topics.bootstrap, subscribe=PROGRESS_TOPIC, **level).collect()
+    own = [row for row in rows if row.key == query_id.encode()]
+    return [BatchMarker.from_bytes(row.value) for row in sorted(own, key=lambda row: row.offset)]
+
+
 @needs_limits
-def test_task_slots_use_few_transactional_ids(
+def test_a_process_has_as_many_slots_as_it_had_tasks_of_a_batch(
     spark: SparkSession, topics: SparkTopics, numbered: str, tmp_path: Path
 ) -> None:
-    output = numbered + "-out"
+    """Each slot is one transactional id, with one producer id over its life. Which process writes a
+    task is Spark's choice."""
+    output, checkpoint = numbered + "-out", tmp_path / "checkpoint"
     topics.create(output, 3)
-    before = transactional_ids(topics)
     rows = source_of(spark, topics, numbered, maxOffsetsPerTrigger=str(ROWS // 10))
-    run_query(values_of(rows), topics, output, tmp_path / "checkpoint", **BY_TASKS)
+    run_query(values_of(rows), topics, output, checkpoint, **BY_TASKS)
     require_once(spark, topics, output, ROWS)
-    made = transactional_ids(topics) - before
-    assert 2 <= len(made) <= 8, "of 20 tasks"
+
+    producer_ids: dict[str, set[int]] = {}
+    tasks_max: Counter[str] = Counter()
+    decided = markers(spark, topics, checkpoint)
+    for marker in decided:
+        handed = [each.handed for each in marker.transactions]
+        assert len({each.transactional_id for each in handed}) == len(handed) == 2
+        for each in handed:
+            producer_ids.setdefault(each.transactional_id, set()).add(each.producer_id)
+        tasks_max |= Counter(process_of(each.transactional_id) for each in handed)
+    assert [marker.batch_id for marker in decided] == list(range(10))
+    assert producer_ids.keys() == {
+        f"{process}-{slot}" for process, tasks in tasks_max.items() for slot in range(tasks)
+    }
+    assert all(len(ids) == 1 for ids in producer_ids.values())
+    assert len(set.union(*producer_ids.values())) == len(producer_ids)
+
+
+def process_of(transactional_id: str) -> str:
+    return transactional_id.rpartition("-")[0]
 
 
 def test_a_batch_that_fails_leaves_nothing_visible_and_nothing_open(

@@ -15,6 +15,8 @@ from tidelog.pipeline.declaration.parts import (
     PipelineError,
     Watermark,
 )
+from tidelog.pipeline.frames.dataframes import topic_source_options
+from tidelog.spark.options import source_options
 from tidelog.spark.record_format import AVRO
 
 GOOD = """\
@@ -287,3 +289,144 @@ def test_topics_are_not_chosen_by_options() -> None:
 def test_spark_settings_without_quotes_are_told_how_to_write_them() -> None:
     told = problems(GOOD + "[spark]\nspark.sql.shuffle.partitions = 2\n")
     assert "names with dots are quoted" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "key"),
+    [
+        ('parquet = "files"', "path", "parquet"),
+        ('parquet = "files"', "PATH", "parquet"),
+        ('parquet = "files"', "checkpointLocation", "checkpoint in [pipeline]"),
+        ('parquet = "files"', "outputMode", "mode"),
+        ('parquet = "files"', "queryName", "none; a query has"),
+        ("console = true", "path", "none; a console has"),
+        ("console = true", "outputMode", "mode"),
+        ('topic = "hourly"', "path", "topic"),
+        ('topic = "hourly"', "checkpointLocation", "checkpoint in [pipeline]"),
+        ('topic = "hourly"', "includeHeaders", "none; the column headers"),
+    ],
+)
+def test_what_a_sink_declares_is_not_said_by_options_too(kind: str, option: str, key: str) -> None:
+    text = changed('topic = "hourly"', f'{kind}\noptions = {{ {option} = "/elsewhere" }}')
+    (told,) = problems(text)
+    assert told.startswith("shop/pipeline.toml:14: [sink.out.options] ")
+    assert f": is said by another key here: {key}" in told
+
+
+RAW = changed('schema = "id string, at timestamp"', 'format = "raw"')
+EXPECTATION = """
+[expect.there]
+on = "orders"
+sql = "value is not null"
+on_fail = "dead-letter"
+"""
+
+
+@pytest.mark.parametrize("option", ["path", "endingTimestamp", "endingOffsets"])
+def test_a_source_is_told_no_end_and_no_folder(option: str) -> None:
+    (told,) = problems(changed('topic = "orders"', f'topic = "orders"\noptions.{option} = "1"'))
+    assert f"[source.orders.options] {option}: is said by another key here: none; a" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            RAW.replace('format = "raw"', 'format = "raw"\nformat_options = { mode = "x" }'),
+            "7: [source.orders] format_options: has no effect with format raw: Spark's options "
+            "are for json and csv; leave them out",
+        ),
+        (
+            GOOD + 'format = "raw"\nformat_options = { mode = "x" }\n',
+            "15: [sink.out] format_options: has no effect with format raw: Spark's options "
+            "are for json and csv; leave them out",
+        ),
+        (
+            RAW.replace('format = "raw"', 'format = "raw"\ntombstones = "dead-letter"'),
+            '7: [source.orders] tombstones: no raw record is broken; use "keep" or "drop", or an '
+            'expectation with sql = "value is not null"',
+        ),
+        (
+            RAW.replace('format = "raw"', 'format = "raw"\ndead_letter = "lost"'),
+            "7: [source.orders] dead_letter: no raw record is broken, so there are no letters; "
+            'add an expectation with on_fail = "dead-letter", or leave it out',
+        ),
+        *(
+            (
+                RAW.replace('name = "shop"', f'name = "shop"\n{key} = {value}'),
+                f"3: [pipeline] {key}: no source has dead letters for it; leave it out",
+            )
+            for key, value in (
+                ("dead_letter", '"lost"'),
+                ("dead_letter_partitions", "2"),
+                ("dead_letter_replication", "3"),
+                ("dead_letter_config", '{ "retention.ms" = "1" }'),
+            )
+        ),
+        (
+            GOOD.replace('name = "shop"', 'name = "shop"\ndead_letter = "all"').replace(
+                'topic = "orders"', 'topic = "orders"\ndead_letter = "own"'
+            ),
+            "3: [pipeline] dead_letter: no source has dead letters for it; leave it out",
+        ),
+        (
+            GOOD.replace(
+                'topic = "orders"',
+                'topic = "orders"\nstart = "latest"\noptions = { startingTimestamp = 5 }',
+            ),
+            "6: [source.orders] start: stands beside startingTimestamp in options; keep one of "
+            "them",
+        ),
+        (
+            GOOD + '[registry]\n"schema.registry.url" = "http://r:8081"\n',
+            '14: registry: no source and no sink uses it; add framing = "confluent" to a source '
+            "or sink, or leave it out",
+        ),
+        (
+            GOOD + '[spark]\nmaster = "local[2]"\nremote = "sc://host"\n',
+            "16: [spark] remote: stands beside master; keep one of them",
+        ),
+    ],
+)
+def test_a_key_that_can_have_no_effect_is_told(text: str, told: str) -> None:
+    assert problems(text) == [f"shop/pipeline.toml:{told}"]
+
+
+def test_a_pipeline_that_is_no_table_is_told_once() -> None:
+    told = problems("pipeline = 5\n" + GOOD.partition("\n\n")[2])
+    assert sum("expected a table [pipeline]" in line for line in told) == 1
+
+
+@pytest.mark.parametrize("kept", ["keep", "drop"])
+def test_raw_tombstones_are_kept_or_dropped(kept: str) -> None:
+    text = RAW.replace('format = "raw"', f'format = "raw"\ntombstones = "{kept}"')
+    assert parsed(text).sources[0].tombstones == kept
+
+
+def test_a_raw_source_with_an_expectation_may_say_all_of_dead_letters() -> None:
+    keys = 'name = "shop"\ndead_letter_partitions = 2\ndead_letter_config = { "a.b" = "c" }'
+    text = RAW.replace('name = "shop"', keys) + EXPECTATION
+    assert parsed(text).dead_letter.partitions == 2
+    own = text.replace('format = "raw"', 'format = "raw"\ndead_letter = "lost"')
+    assert parsed(own).dead_letter_topics == ["lost"]
+
+
+def test_the_commands_place_to_run_comes_before_the_files() -> None:
+    remote = GOOD + '[spark]\nremote = "sc://host"\n'
+    made = parsed(remote, master="local[2]")
+    assert (made.master, made.remote) == ("local[2]", "")
+    both = GOOD + '[spark]\nmaster = "local[2]"\nremote = "sc://host"\n'
+    assert parsed(both, remote="sc://other").remote == "sc://other"
+    with pytest.raises(PipelineError, match="the command names both master and remote"):
+        parsed(GOOD, master="local", remote="sc://host")
+
+
+def test_a_batch_over_a_source_leaves_out_what_only_streams_have() -> None:
+    text = GOOD + '[source.orders.options]\ncommitgroupid = "g"\nminPartitions = 4\n'
+    pipeline = parsed(text)
+    (source,) = pipeline.sources
+    streamed = topic_source_options(pipeline, source, streaming=True)
+    assert streamed["commitgroupid"] == "g"
+    options = source_options(topic_source_options(pipeline, source, streaming=False))
+    options.check_batch()
+    assert options.min_partitions == 4

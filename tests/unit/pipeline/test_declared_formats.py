@@ -61,12 +61,14 @@ def test_a_registry_of_the_pipeline_serves_all_frames(folder: Path) -> None:
 
 def test_a_part_may_have_its_own_registry_or_folder(folder: Path) -> None:
     table = f'{AVRO}\n[sink.out.registry]\n"schema.registry.url" = "https://a:1,https://b:2"'
-    source, sink = formats(folder, REGISTRY, f'{AVRO}\nregistry = "http://own:1"', table)
+    source, sink = formats(folder, "", f'{AVRO}\nregistry = "http://own:1"', table)
     assert isinstance(source.schemas, RegistrySettings)
     assert isinstance(sink.schemas, RegistrySettings)
     assert source.schemas.urls == ("http://own:1",)
     assert sink.schemas.urls == ("https://a:1", "https://b:2")
-    source, _ = formats(folder, REGISTRY, f'{AVRO}\nschemas = "schemas"')
+    source, sink = formats(folder, REGISTRY, f'{AVRO}\nschemas = "schemas"', AVRO)
+    assert isinstance(sink.schemas, RegistrySettings)
+    assert sink.schemas.urls == ("http://r:8081",)
     assert isinstance(source.schemas, SchemaFolder)
     assert source.schemas.schema(7).text == '"string"'
 

@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.pipeline.declaration.file import parse_pipeline
 from tidelog.pipeline.declaration.parts import Pipeline, PipelineError, TopicCreation
-from tidelog.pipeline.topics import wanted_topics
+from tidelog.pipeline.topics import differences, wanted_topics
 
 TEXT = """\
 [pipeline]
@@ -58,3 +58,22 @@ def test_settings_of_a_topic_that_is_not_made_are_refused(key: str, told: str) -
         )
     with pytest.raises(PipelineError, match="is for a topic that is made; add partitions = 1"):
         parsed(text)
+
+
+def test_compacted_dead_letters_are_refused() -> None:
+    text = TEXT.replace('"retention.ms" = 86400000', '"cleanup.policy" = "delete, compact"')
+    with pytest.raises(PipelineError, match=r":5: \[pipeline\] dead_letter_config: letters of one"):
+        parsed(text)
+
+
+def test_topics_that_are_not_as_declared_are_told() -> None:
+    wanted = TopicCreation(3, 2, {"retention.ms": "5", "min.insync.replicas": "2"})
+    found = TopicCreation(4, 1, {"retention.ms": "6", "min.insync.replicas": "2"})
+    left = "; it was there before and is left as it is"
+    assert differences(wanted, found) == [
+        f"has 4 partitions, not 3{left}",
+        f"has 1 replicas, not 2{left}",
+        f"has retention.ms 6, not 5{left}",
+    ]
+    assert differences(TopicCreation(), found) == []
+    assert "this user may not see" in differences(wanted, None)[0]

@@ -2,12 +2,23 @@ from __future__ import annotations
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
+from tidelog.spark.log_reader import LogReader
+from tidelog.spark.micro_batch_stream import MicroBatchStream
 from tidelog.spark.offsets import GlobalTimestamp, PartitionTimestamps, SpecificOffsets, Word
-from tidelog.spark.options import InvalidOption, SourceOptions, sink_options, source_options
+from tidelog.spark.options import (
+    InvalidOption,
+    SourceOptions,
+    _warn_of_headers,
+    sink_options,
+    source_options,
+)
+from tidelog.spark.reader import TidelogReader
 from tidelog.spark.subscription import Assign, Subscribe, SubscribePattern
+from tidelog.spark.writer import RowSink, TidelogStreamWriter, TidelogWriter
 from tidelog.types import TopicPartition
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -186,15 +197,89 @@ def test_a_batch_cannot_end_at_earliest(end: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("endingOffsets", "latest"), ("endingOffsetsByTimestamp", '{"orders": {"0": 5}}')],
+    [
+        ("endingOffsets", "latest"),
+        ("endingOffsetsByTimestamp", '{"orders": {"0": 5}}'),
+        ("endingTimestamp", "5"),
+    ],
 )
-def test_a_stream_has_no_ending_offsets(name: str, value: str) -> None:
+def test_a_stream_has_no_end(name: str, value: str) -> None:
     with pytest.raises(InvalidOption, match=f"option {name}: "):
         parsed(**{name: value}).stream_start()
 
 
-def test_a_stream_ignores_the_ending_timestamp() -> None:
-    assert parsed(endingTimestamp="5").stream_start() is Word.LATEST
+# Options without effect
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxOffsetsPerTrigger", "5"),
+        ("minOffsetsPerTrigger", "5"),
+        ("maxTriggerDelay", "1m"),
+        ("groupIdPrefix", "spark"),
+        ("kafka.group.id", "g"),
+    ],
+)
+def test_a_batch_warns_of_what_sparks_kafka_source_takes_without_effect(
+    caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    parsed(**{name: value}).check_batch()
+    assert f"option {name} has no effect" in caplog.text
+
+
+def test_a_batch_commits_to_no_group() -> None:
+    with pytest.raises(InvalidOption, match="option commitGroupId: is for streaming queries"):
+        TidelogReader(parsed(commitGroupId="g")).partitions()
+
+
+def test_a_delay_without_a_least_number_of_offsets_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parsed(maxTriggerDelay="1m", minOffsetsPerTrigger="5").check_stream()
+    assert not caplog.text
+    MicroBatchStream(parsed(maxTriggerDelay="1m"))
+    assert "option maxTriggerDelay has no effect without minOffsetsPerTrigger" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("commitGroupId", "g"),
+        ("kafkaConsumer.pollTimeoutMs", "1"),
+        ("fetchOffset.numRetries", "1"),
+        ("fetchOffset.retryIntervalMs", "1"),
+        ("groupIdPrefix", "g"),
+        ("kafka.bootstrap.servers", "127.0.0.1:9092"),
+        ("kafka.security.protocol", "SSL"),
+    ],
+)
+def test_segment_files_refuse_what_asks_a_broker(tmp_path: Path, name: str, value: str) -> None:
+    reader = LogReader(source_options({"path": str(tmp_path), name: value}))
+    with pytest.raises(InvalidOption, match=f"option {name}: has no effect with path"):
+        reader.partitions()
+
+
+def test_segment_files_are_read_as_the_consumers_settings_say() -> None:
+    given = {"kafka.isolation.level": "read_committed", "kafka.check.crcs": "false"}
+    source_options({"path": "/data", **given}).check_batch()
+
+
+def test_a_sink_warns_of_include_headers_once(caplog: pytest.LogCaptureFixture) -> None:
+    _warn_of_headers.cache_clear()
+    for _ in range(2):
+        sink_options({**BROKER, "includeHeaders": "true"})
+    assert caplog.text.count("option includeHeaders has no effect on a sink") == 1
+
+
+@pytest.mark.parametrize("name", ["progressTopic", "driverBytesPerTask"])
+def test_a_batch_job_without_a_name_has_no_progress(name: str) -> None:
+    given = {**BROKER, "topic": "t", "deliveryGuarantee": "exactly-once", name: "7"}
+    with pytest.raises(InvalidOption, match=f"option {name}: .*without txnAppId"):
+        TidelogWriter(RowSink(sink_options(given), ["value"]))
+    TidelogStreamWriter(RowSink(sink_options(given), ["value"]))
+    named = {**given, "txnAppId": "nightly", "txnVersion": "1"}
+    TidelogWriter(RowSink(sink_options(named), ["value"]))
 
 
 def test_start_and_end_must_name_the_same_partitions() -> None:

@@ -40,6 +40,7 @@ from tidelog.pipeline.declaration.parts import (
     TopicCreation,
     View,
     Watermark,
+    is_compacted,
 )
 from tidelog.pipeline.declaration.references import DeclaredReferences
 from tidelog.pipeline.declaration.toml_table import TomlLines, TomlTable, syntax_error_line
@@ -52,7 +53,7 @@ from tidelog.spark.codecs.schema_registry import (
 )
 from tidelog.spark.decoding import DEAD_LETTER, DROP, KEEP
 from tidelog.spark.expectations import ON_FAIL
-from tidelog.spark.record_format import AVRO, FORMATS, JSON, PROTOBUF, RAW, RecordFormat
+from tidelog.spark.record_format import AVRO, CSV, FORMATS, JSON, PROTOBUF, RAW, RecordFormat
 from tidelog.spark.references import without_values
 
 FILE_NAME: Final = "pipeline.toml"
@@ -63,7 +64,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"(\d{1,9} +(millisecond|second|minute|hour|day|week)s?( +|$))+")
 _PYTHON = re.compile(r"([^:]+\.py):([A-Za-z_]\w*)")
 _TABLES: Final = ("pipeline", "kafka", "spark", "registry", "source", "view", "expect", "sink")
-# Options of the connector that a source or a sink says by keys of its own.
+# Options that a source or a sink says by keys of its own.
 _DECLARED_BY_SOURCE: Final = {
     "subscribe": "topic or topics",
     "subscribePattern": "pattern",
@@ -71,13 +72,32 @@ _DECLARED_BY_SOURCE: Final = {
     "startingOffsets": "start",
     "kafka.bootstrap.servers": "bootstrap in [pipeline]",
     "includeHeaders": "none; the headers are the column _headers",
+    "path": "none; a pipeline reads topics",
+    "endingTimestamp": "none; a pipeline reads on",
+    "endingOffsetsByTimestamp": "none; a pipeline reads on",
+    "endingOffsets": "none; a pipeline reads on",
 }
-_DECLARED_BY_SINK: Final = {
+# Options of a source that count before `start`.
+_BEFORE_START: Final = ("startingtimestamp", "startingoffsetsbytimestamp")
+_DECLARED_BY_ANY_SINK: Final = {
+    "checkpointLocation": "checkpoint in [pipeline]",
+    "outputMode": "mode",
+    "queryName": "none; a query has the names of the pipeline and of its sinks",
+}
+_DECLARED_BY_TOPIC: Final = {
+    **_DECLARED_BY_ANY_SINK,
     "topic": "topic",
+    "path": "topic",
+    "includeHeaders": "none; the column headers is written if there is one",
     "kafka.bootstrap.servers": "bootstrap in [pipeline]",
     "deliveryGuarantee": "delivery",
     "txnAppId": "none; the query and the sink are the writer",
     "txnVersion": "none; the batch has a number",
+}
+_DECLARED_BY_SINK: Final = {
+    TOPIC: _DECLARED_BY_TOPIC,
+    PARQUET: {**_DECLARED_BY_ANY_SINK, "path": "parquet"},
+    CONSOLE: {**_DECLARED_BY_ANY_SINK, "path": "none; a console has no files"},
 }
 _SCHEMA_EXAMPLE: Final = 'schema = "order_id string not null, amount double, at timestamp"'
 
@@ -133,6 +153,7 @@ class _Declaration:
         self.overrides = overrides
         self.problems: list[Problem] = []
         self.registry: RegistrySettings | None = None  # of all that have none of their own
+        self.is_registry_used = False
 
     def pipeline(self) -> Pipeline | list[Problem]:
         root = self._reader((), self.tables)
@@ -157,7 +178,7 @@ class _Declaration:
             dead_letter=self._creation(settings, "dead_letter_"),
             kafka=self._reader(("kafka",), root.table("kafka")).texts(),
             master=self._given(spark, "master", DEFAULT_MASTER),
-            remote=self._given(spark, "remote", ""),
+            remote=self._remote(spark),
             spark=self._spark_keys(spark),
             sources=sources,
             views=views,
@@ -176,21 +197,32 @@ class _Declaration:
         self._check_topics(reader, kind or "topic", topics)
         letters = reader.text("dead_letter", dead_letter)
         self._check_topics(reader, "dead_letter", [letters])
+        format, options = self._format(reader), self._options(reader, _DECLARED_BY_SOURCE)
+        later = [name for name in options if name.lower() in _BEFORE_START]
+        if later and "start" in reader.given:
+            reader.problem("start", f"stands beside {later[0]} in options; keep one of them")
         source = Source(
             name=name,
             line=reader.line(),
             topics=tuple(topics),
             pattern=self._pattern(reader),
-            format=self._format(reader),
+            format=format,
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
             dead_letter=letters,
             creation=self._creation(reader),
-            options=self._options(reader, _DECLARED_BY_SOURCE),
-            tombstones=reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER),
+            options=options,
+            tombstones=self._tombstones(reader, format.kind),
         )
         reader.refuse_unread()
         return source
+
+    def _tombstones(self, reader: TomlTable, kind: str) -> str:
+        """A raw record without a value is a row like any other: it is kept, or dropped."""
+        if kind == RAW and reader.given.get("tombstones") == DEAD_LETTER:
+            fix = f'use "{KEEP}" or "{DROP}", or an expectation with sql = "value is not null"'
+            reader.problem("tombstones", f"no raw record is broken; {fix}")
+        return reader.choice("tombstones", (DEAD_LETTER, KEEP, DROP), DEAD_LETTER)
 
     def _pattern(self, reader: TomlTable) -> str:
         pattern = reader.text("pattern")
@@ -202,7 +234,8 @@ class _Declaration:
         return pattern
 
     def _options(self, reader: TomlTable, declared: Mapping[str, str]) -> dict[str, str]:
-        """Of the connector. What has a key of its own may not come in by this door too."""
+        """Of the connector or of Spark's writer. What has a key of its own may not come in by this
+        door too: a folder, say, would be another one than the restart plan knows."""
         options = self._reader((*reader.path, "options"), reader.table("options"))
         for option, key in declared.items():
             if option.lower() in (name.lower() for name in options.given):
@@ -267,7 +300,7 @@ class _Declaration:
             delivery=reader.choice("delivery", DELIVERIES, EXACTLY_ONCE) if kind == TOPIC else "",
             partition_by=tuple(reader.text_list("partition_by")) if kind == PARQUET else (),
             creation=self._creation(reader) if kind == TOPIC else TopicCreation(),
-            options=self._options(reader, _DECLARED_BY_SINK if kind == TOPIC else {}),
+            options=self._options(reader, _DECLARED_BY_SINK[kind]),
         )
         reader.refuse_unread()
         return sink
@@ -302,6 +335,9 @@ class _Declaration:
                 if key in reader.given:
                     reader.problem(key, "use.latest.version takes the registry's; keep one of them")
         options = self._reader((*reader.path, "format_options"), reader.table("format_options"))
+        if options.given and kind not in (JSON, CSV):
+            fix = f"Spark's options are for {JSON} and {CSV}; leave them out"
+            reader.problem("format_options", f"has no effect with format {kind}: {fix}")
         subject = "" if is_source else f"{topic}-value"
         return RecordFormat(
             kind, schema, options.texts(), schema_file, message, is_confluent, schemas, subject
@@ -323,6 +359,7 @@ class _Declaration:
         if "registry" not in self.tables and (kind == AVRO or not is_source):
             fix = 'add registry = "http://localhost:8081", or schemas = "folder" of files by id'
             reader.problem("framing", f"confluent needs the schemas of its ids; {fix}")
+        self.is_registry_used = True
         return self.registry
 
     def _own_registry(self, reader: TomlTable) -> RegistrySettings | None:
@@ -394,6 +431,17 @@ class _Declaration:
         if text and not _DURATION.fullmatch(text):
             fix = f'write "10 seconds" or "5 minutes"{also}'
             reader.problem(key, f'"{text}" is no duration for Spark; {fix}')
+
+    def _remote(self, spark: TomlTable) -> str:
+        """The command's `master` comes before the file's `remote` too."""
+        places = ("master", "remote")
+        remote = spark.text("remote")
+        told = [name for name in places if name in self.overrides]
+        if len(told) == 2:
+            spark.problem(None, "the command names both master and remote; keep one of them")
+        elif not told and all(name in spark.given for name in places):
+            spark.problem("remote", "stands beside master; keep one of them")
+        return self.overrides.get("remote", "" if told else remote)
 
     def _spark_keys(self, spark: TomlTable) -> dict[str, str]:
         keys = {name: text for name, text in spark.texts().items() if name.startswith("spark.")}
@@ -468,6 +516,31 @@ class _Declaration:
                 fix = "the rows of a view are no records; put it on the source, or drop or fail"
                 self._problem(("expect", row.name, "on_fail"), fix)
         self._check_loops(made)
+        self._check_letters(made)
+        if "registry" in self.tables and not self.is_registry_used:
+            fix = 'add framing = "confluent" to a source or sink, or leave it out'
+            self._problem(("registry",), f"no source and no sink uses it; {fix}")
+
+    def _check_letters(self, made: Pipeline) -> None:
+        """What names or makes topics of dead letters needs records that may become some."""
+        if is_compacted(made.dead_letter.config):
+            told = "letters of one key would replace each other; leave cleanup.policy out"
+            self._problem(("pipeline", "dead_letter_config"), told)
+        for source in made.sources:
+            if self._has_own_letters(source) and not made.is_lettered(source):
+                fix = 'add an expectation with on_fail = "dead-letter", or leave it out'
+                path = "source", source.name, "dead_letter"
+                self._problem(path, f"no raw record is broken, so there are no letters; {fix}")
+        lettered = made.lettered_sources
+        keys = [] if lettered else ["partitions", "replication", "config"]
+        names = [f"dead_letter_{key}" for key in keys]
+        if all(self._has_own_letters(source) for source in lettered):
+            names.append("dead_letter")
+        given = self.tables.get("pipeline")
+        for name in names:
+            if isinstance(given, dict) and name in given:
+                told = "no source has dead letters for it; leave it out"
+                self._problem(("pipeline", name), told)
 
     def _check_loops(self, made: Pipeline) -> None:
         """A source that reads what its own pipeline writes would never end."""
@@ -492,9 +565,11 @@ class _Declaration:
 
     def _dead_letter_key(self, source: Source) -> tuple[str, ...]:
         own = ("source", source.name, "dead_letter")
+        return own if self._has_own_letters(source) else ("pipeline", "dead_letter")
+
+    def _has_own_letters(self, source: Source) -> bool:
         given = self._reader((), self.tables).table("source")[source.name]
-        has_own = isinstance(given, dict) and "dead_letter" in given
-        return own if has_own else ("pipeline", "dead_letter")
+        return isinstance(given, dict) and "dead_letter" in given
 
     def _check_known(self, path: tuple[str, ...], names: Any, known: list[str]) -> None:
         for name in names:

@@ -68,6 +68,11 @@ class TopicCreation:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_compacted(config: Mapping[str, str]) -> bool:
+    """A topic with this configuration."""
+    return "compact" in (word.strip() for word in config.get("cleanup.policy", "").split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     name: str

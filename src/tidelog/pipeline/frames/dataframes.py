@@ -14,6 +14,7 @@ from tidelog.spark.codecs.errors import SchemaError
 from tidelog.spark.codecs.record_codecs import missing_codec
 from tidelog.spark.decoding import DEAD_LETTER, decode, good_rows
 from tidelog.spark.expectations import expect, observed_by_name
+from tidelog.spark.options import OF_STREAMS
 from tidelog.spark.record_format import DECODED_FORMATS
 
 if TYPE_CHECKING:
@@ -131,7 +132,11 @@ def topic_source_options(pipeline: Pipeline, source: Source, *, streaming: bool)
         options["subscribePattern"] = source.pattern
     else:
         options["subscribe"] = ",".join(source.topics)
-    return options | dict(source.options)
+    more = dict(source.options)
+    if not streaming:
+        of_streams = {name.lower() for name in OF_STREAMS}
+        more = {name: text for name, text in more.items() if name.lower() not in of_streams}
+    return options | more
 
 
 def _check_codec(pipeline: Pipeline, source: Source) -> None:

@@ -341,7 +341,10 @@ def execute(pipeline: Pipeline, wishes: Wishes) -> int:
         )
         refuse_occupied(pipeline, made)
         if not pipeline.remote:
-            for topic in prepare_topics(pipeline):
+            prepared = prepare_topics(pipeline)
+            for remark in prepared.remarks:
+                print(f"warning: {remark}", file=sys.stderr)
+            for topic in prepared.made:
                 print(f"topic {topic} made")
         print(f"{pipeline.name}: starting Spark on {where} ...", flush=True)
         started_s = time.monotonic()

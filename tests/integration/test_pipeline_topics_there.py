@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.client.admin.configs import ConfigResource, ConfigResourceType, ConfigSource
 from tidelog.client.admin.topics import NewTopic
 from tidelog.client.blocking.admin import Admin
 from tidelog.pipeline.declaration.file import parse_pipeline
@@ -45,6 +46,10 @@ def test_topics_as_declared_are_made_once_and_give_no_remark(pipeline: Pipeline)
     made, remarks = prepare_topics(pipeline)
     assert (sorted(made), remarks) == ([pipeline.name, letters], [])
     assert prepare_topics(pipeline) == ([], [])
+    with Admin({"bootstrap.servers": pipeline.bootstrap}) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, letters)
+        policy = admin.describe_configs([resource])[resource].get()["cleanup.policy"]
+    assert (policy.value, policy.source) == ("delete", ConfigSource.DYNAMIC_TOPIC)
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])

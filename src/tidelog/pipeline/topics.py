@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin.topics import TopicDescription
     from tidelog.pipeline.declaration.parts import Pipeline
 
+NEVER_COMPACTED: Final = {"cleanup.policy": "delete"}  # whatever brokers do to topics by default
 _FIRST_ANSWER_TIMEOUT_MS: Final = 5_000
 
 
@@ -93,8 +94,14 @@ def _prepare(admin: Admin, pipeline: Pipeline) -> PreparedTopics:
     if problems:
         raise PipelineError(*problems)
     remarks = _remarks(admin, pipeline, there)
+    letters = {source.dead_letter for source in pipeline.lettered_sources}
     absent = [
-        new_topic(name, row.partitions, row.replication, row.config)
+        new_topic(
+            name,
+            row.partitions,
+            row.replication,
+            {**NEVER_COMPACTED, **row.config} if name in letters else row.config,
+        )
         for name, (_, row) in wanted.items()
         if name not in there
     ]

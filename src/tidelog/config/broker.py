@@ -592,9 +592,12 @@ class BrokerConfig:
         if not self["group.consumer.assignors"]:
             yield ConfigError("group.consumer.assignors must name at least one assignor")
 
+    def without_effect(self) -> list[str]:
+        """The known keys that were set and that nothing reads."""
+        return [name for name, key in self._set_keys() if not self._has_effect(name, key)]
+
     def _find_warnings(self) -> Iterator[str]:
-        unread = [name for name, key in self._set_keys() if not self._has_effect(name, key)]
-        if unread:
+        if unread := self.without_effect():
             yield f"accepted, but without effect here: {', '.join(unread)}"
         for endpoint in filter(self.takes_unsecured_tokens, self.listeners):
             yield (

@@ -33,6 +33,7 @@ from tidelog.config.broker import find_key
 from tidelog.config.client import AdminConfig
 from tidelog.config.topic import TOPIC_TABLE
 from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.tools.cli.kafka import SECTIONS as KAFKAS_TOOLS
 from tidelog.tools.cli.main import root
 
 LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"")
@@ -234,6 +235,12 @@ def flags_known_to(code: str) -> set[str]:
     harnesses = (ROOT / "tests" / "support").glob("*_harness.py")
     ours = set().union(*(flags_of(name) for name in root().rows))
     return flags_in(*harnesses, source_of("bench")) | ours | FOREIGN_FLAGS
+
+
+def test_the_manual_names_every_tool_of_kafka() -> None:
+    manual = (ROOT / "docs" / "cli.md").read_text().partition("## Kafka's tools")[2]
+    tools = [name for rows in KAFKAS_TOOLS.values() for name in rows]
+    assert [name for name in tools if f"`{name}`" not in manual] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_document)

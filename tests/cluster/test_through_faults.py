@@ -39,6 +39,12 @@ def test_transactions_are_whole_through_random_faults(tmp_path: Path) -> None:
     assert harness.full_isr_after_s < 10
 
 
+def test_faults_of_a_cluster_with_sasl_and_tls_on_every_listener(tmp_path: Path) -> None:
+    harness = run(tmp_path, 5, seed=8, records=10_000, minutes=0.5, secured=True)
+    assert harness.kinds.total() == 5
+    assert harness.full_isr_after_s < 10
+
+
 def test_followers_that_were_paused_miss_no_large_batch(tmp_path: Path) -> None:
     """Nothing but one burst of batches comes, so that nothing else reminds a leader of them."""
     run(tmp_path, 2, seed=6, records=80, minutes=0.1, workload=LARGE_BATCHES)

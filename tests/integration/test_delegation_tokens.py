@@ -282,6 +282,14 @@ class TestCommand:
         assert token_id in listed
         assert made[0]["hmac"] not in listed
         assert made[0]["hmac"] in self.run(bob, "token", "list", "--hmac", "--owner", "bob")
+        before = self.run(bob, "token", "list", "-o", "json")
+        would = f"token {token_id}: would "
+        assert "token of yours would be made" in self.run(bob, "token", "create", "--dry-run")
+        assert f"{would}be renewed" in self.run(bob, "token", "renew", token_id, "--dry-run")
+        longest = self.run(bob, "token", "renew", token_id, "--for", "20d", "--dry-run")
+        assert longest.strip() == f"{would}expire at {made[0]['max']}"
+        assert f"{would}be ended" in self.run(bob, "token", "expire", token_id, "--dry-run")
+        assert self.run(bob, "token", "list", "-o", "json") == before
         assert "expires at" in self.run(bob, "token", "renew", token_id, "--for", "1h")
         assert "expires at" in self.run(bob, "token", "expire", token_id, "--after", "10m")
         assert "ended" in self.run(bob, "token", "expire", token_id)

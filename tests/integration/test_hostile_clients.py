@@ -20,7 +20,14 @@ import zstandard
 from tests.conftest import StartBroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.frame_mutator import Barrage, GoodClient, valid_frames
+from tests.support.frame_mutator import (
+    SERVED_WEIGHT,
+    Barrage,
+    GoodClient,
+    frames_of_logins,
+    login_frames,
+    valid_frames,
+)
 from tests.support.raw_batch import batch, encode_record, read_batches
 from tests.support.raw_client import (
     LATEST,
@@ -32,10 +39,21 @@ from tests.support.raw_client import (
     list_offset,
     produce,
 )
+from tests.support.sasl_broker import PASSWORD, USER, start_sasl_broker
 
 FUZZ_FRAMES = int(os.environ.get("TIDELOG_FUZZ_FRAMES", "20000"))
+LOGIN_FRAMES = int(os.environ.get("TIDELOG_FUZZ_FRAMES", "400"))  # at each stage of a login
 FUZZ_SEED = int(os.environ.get("TIDELOG_FUZZ_SEED", "3"))
 MEBIBYTE = 1 << 20
+# What a client may say of itself: with PLAIN, with SCRAM, with a delegation token, as a bearer.
+TOKENS = [
+    f"\0{USER}\0{PASSWORD}".encode(),
+    f"bob\0{USER}\0wrong".encode(),
+    f"n,,n={USER},r=fyko+d2lbbFgONRv9qkxdawL".encode(),
+    b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+    b"n,,n=token,r=rOprNGfwEbeRWgbNEkqO,tokenauth=true",
+    b"n,,\x01auth=Bearer e30.e30.\x01\x01",
+]
 KAFKA_STORAGE_ERROR = 56
 
 pytestmark = pytest.mark.timeout(600)
@@ -60,6 +78,46 @@ def test_mutated_frames_leave_the_broker_alive_small_and_serving(start_broker: S
     assert not broker.long_stalls()
     assert good.p99_s() < 5.0, f"p99 {good.p99_s():.3f} s, longest {max(good.latencies_s):.3f} s"
     assert "Traceback" not in broker.log_text(), "an error nobody expected was logged"
+    assert broker.stop() == 0
+
+
+def test_mutated_frames_around_a_login_leave_the_broker_alive_small_and_serving(
+    start_broker: StartBroker,
+) -> None:
+    """Before the handshake, between handshake and token, and of a user that has logged in."""
+    overrides = {"log.index.size.max.bytes": "4096", "delegation.token.secret.key": "secret"}
+    sasl = start_sasl_broker(start_broker, overrides)
+    broker = sasl.process
+    with RawClient(sasl.plain_bootstrap) as client:
+        for topic in ("victim", "good"):
+            create_topic(client, topic)
+    frames = valid_frames(sasl.plain_bootstrap, "victim")
+    login = login_frames(sasl.plain_bootstrap, USER, PASSWORD)
+    logins = frames_of_logins(sasl.plain_bootstrap, TOKENS)
+    stages = (
+        ((), logins * SERVED_WEIGHT + frames),
+        (login[:1], logins),
+        (login, frames + logins * SERVED_WEIGHT),
+    )
+    for opening, sent in stages:
+        Barrage(sasl.bootstrap, sent, seed=0, opening=opening).run(100)
+    before = broker.resident_bytes()
+    with GoodClient(sasl.bootstrap, "good", opening=login) as good:
+        for opening, sent in stages:
+            barrage = Barrage(sasl.bootstrap, sent, FUZZ_SEED, opening=opening)
+            barrage.run(LOGIN_FRAMES)
+            assert barrage.sent >= LOGIN_FRAMES
+            assert barrage.refused_connections == 0
+    assert broker.is_alive(), broker.log_text()[-4000:]
+    grown = broker.resident_bytes() - before
+    assert grown < 64 * MEBIBYTE, f"grew by {grown // MEBIBYTE} MiB"
+    assert len(good.latencies_s) > 100
+    assert not broker.long_stalls()
+    assert good.p99_s() < 5.0, f"p99 {good.p99_s():.3f} s, longest {max(good.latencies_s):.3f} s"
+    assert "Traceback" not in broker.log_text(), "an error nobody expected was logged"
+    assert PASSWORD not in broker.log_text()
+    with RawClient(sasl.bootstrap) as client, pytest.raises(ClosedByBroker):
+        create_topic(client, "nobody's")
     assert broker.stop() == 0
 
 

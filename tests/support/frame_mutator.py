@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
 from tests.support.raw_client import RawClient
 from tests.support.request_samples import sample_requests
 
@@ -63,6 +65,33 @@ def _frames_of_the_own_codec() -> Iterator[bytes]:
             with contextlib.suppress(EncodeError):
                 body = encode_request_header(api_key, version, 1, "m") + request().encode(version)
                 yield FRAME_HEADER.pack(len(body)) + body
+
+
+def login_frames(bootstrap: str, user: str, password: str) -> tuple[bytes, bytes]:
+    """The handshake and the token of a login with PLAIN."""
+    token = f"\0{user}\0{password}".encode()
+    with RawClient(bootstrap) as client:
+        return (
+            client.frame_of(SaslHandshakeRequest(version=1, mechanism="PLAIN")),
+            client.frame_of(SaslAuthenticateRequest(version=1, auth_bytes=token)),
+        )
+
+
+def frames_of_logins(bootstrap: str, tokens: list[bytes]) -> list[bytes]:
+    """Handshakes for all mechanisms and all tokens, in every version; tokens also bare."""
+    found = [reframed(token) for token in tokens]
+    mechanisms = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+    with RawClient(bootstrap) as client:
+        for version in (0, 1):
+            found += [
+                client.frame_of(SaslHandshakeRequest(version=version, mechanism=mechanism))
+                for mechanism in mechanisms
+            ]
+            found += [
+                client.frame_of(SaslAuthenticateRequest(version=version, auth_bytes=token))
+                for token in tokens
+            ]
+    return found
 
 
 class Mutator:
@@ -147,16 +176,25 @@ def reframed(body: bytes) -> bytes:
 
 
 class Barrage:
-    """Sends mutated frames from several threads; `sent` counts them."""
+    """Sends mutated frames from several threads; `sent` counts them.
+
+    Each connection begins with the frames of `opening` as they are, and their answers.
+    """
 
     FRAMES_PER_CONNECTION = 8
     ANSWER_WAIT_S = 0.02
     THREADS = 4
 
     def __init__(
-        self, bootstrap: str, frames: list[bytes], seed: int, tls: ssl.SSLContext | None = None
+        self,
+        bootstrap: str,
+        frames: list[bytes],
+        seed: int,
+        tls: ssl.SSLContext | None = None,
+        opening: tuple[bytes, ...] = (),
     ) -> None:
         self.tls = tls
+        self.opening = opening
         self.host, _, port = bootstrap.rpartition(":")
         self.port = int(port)
         self.frames = frames
@@ -196,6 +234,9 @@ class Barrage:
                 return
 
     def _send(self, connection: socket.socket, frames: list[bytes]) -> list[bytes]:
+        for frame in self.opening:
+            connection.sendall(frame)
+            read_answer(connection)
         connection.settimeout(self.ANSWER_WAIT_S)
         for position, frame in enumerate(frames):
             try:
@@ -210,10 +251,16 @@ class Barrage:
         return []
 
 
+def read_answer(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as stream:
+        size = FRAME_HEADER.unpack(stream.read(FRAME_HEADER.size))[0]
+        return stream.read(size)
+
+
 @dataclass
 class GoodClient:
     """Writes and reads back one record at a time while others misbehave; remembers how long each
-    took."""
+    took. It begins with the frames of `opening`."""
 
     bootstrap: str
     topic: str
@@ -221,6 +268,7 @@ class GoodClient:
     failure: BaseException | None = None
     pause_s: float = 0.005
     tls: ssl.SSLContext | None = None
+    opening: tuple[bytes, ...] = ()
 
     def __enter__(self) -> GoodClient:
         self._stop = threading.Event()
@@ -248,6 +296,9 @@ class GoodClient:
         from tests.support.raw_client import fetch, produce
 
         with RawClient(self.bootstrap, client_id="good", tls=self.tls) as client:
+            for frame in self.opening:
+                client.send_bytes(frame)
+                client.read_frame()
             number = 0
             while not self._stop.is_set():
                 value = b"good %d" % number

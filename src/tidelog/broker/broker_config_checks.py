@@ -7,7 +7,7 @@ effect here, because their author would not see a warning in the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tidelog.config.broker import (
@@ -61,6 +61,20 @@ def _must_take_effect(name: str, text: str) -> None:
         )
     if name != key.name and key.name not in LISTENERS_OWN_KEYS:
         raise ConfigError(f"{key.name} cannot be set for a single listener here: {name}")
+
+
+def must_be_read_by_a_listener(config: BrokerConfig, changed: Collection[str]) -> None:
+    """Of what is changed for one broker; another may have the listener that this one lacks."""
+    idle = [
+        name
+        for name in config.without_effect()
+        if name in changed and must_find_key(name).name != name
+    ]
+    if idle:
+        raise ConfigError(
+            f"no listener of this broker, or no mechanism that is enabled there, reads "
+            f"{', '.join(idle)}"
+        )
 
 
 async def must_find_hosts(old: BrokerConfig, new: BrokerConfig) -> None:

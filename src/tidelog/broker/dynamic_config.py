@@ -39,6 +39,7 @@ from urllib.parse import quote, unquote
 
 from tidelog.broker.broker_config_checks import (
     must_be_dynamic,
+    must_be_read_by_a_listener,
     must_find_hosts,
     must_keep_cleaning,
 )
@@ -507,6 +508,9 @@ class DynamicConfig:
         texts = without_carried(texts, before, usable)
         must_be_dynamic(texts, per_broker=per_broker)
         layers = self._layers_of(texts, per_broker=per_broker)
+        if per_broker:
+            changed = {name for name, text in texts.items() if before.get(name) != text}
+            must_be_read_by_a_listener(layers.effective, changed)
         log_config(layers.effective, {})
         must_keep_cleaning(self.broker_config, layers.effective)
         return layers

@@ -10,8 +10,10 @@ without effect is named in `warnings`. Keys that no row has are kept and nothing
 (`server_properties.py` tells the operator).
 
 `listener.name.<name>.<key>` sets a key for one listener, if it is one of `LISTENER_KEYS`, of
-`LISTENER_TLS_KEYS` or, for a listener with SASL, of `SASL_LISTENER_KEYS`. Keys of TLS and SASL that
-no row has are refused; of others there is a warning.
+`LISTENER_TLS_KEYS` or, for a listener with SASL, of `SASL_LISTENER_KEYS`.
+`listener.name.<name>.<mechanism>.<key>` sets one of `SASL_MECHANISM_KEYS` for one mechanism. Keys
+of TLS and SASL that no row has are refused; of others there is a warning, and of keys that no
+enabled mechanism reads.
 
 No KRaft quorum runs here. A configuration of one node that is broker and controller at once means
 the same as the embedded store, so it is accepted. Any other one would start a cluster of its own
@@ -53,10 +55,13 @@ from tidelog.config.listeners import (
     require_distinct_ports,
     split_list,
 )
-from tidelog.config.oauth import UnsecuredTokens
+from tidelog.config.oauth import OAUTH_LISTENER_KEYS, OAUTHBEARER, UnsecuredTokens
 from tidelog.config.sasl import (
+    KNOWN_MECHANISMS,
     SASL_ACCESS_KEYS,
     SASL_LISTENER_KEYS,
+    SASL_MECHANISM_KEYS,
+    SERVED_MECHANISMS,
     AnyLogin,
     SaslListener,
     inter_broker_login,
@@ -110,6 +115,7 @@ TLS_PROTECTING_KEYS: Final = (
 )
 SECURITY_PARTS: Final = (".principal.builder.class",)
 SASL_PART: Final = ".sasl."
+TLS_PART: Final = ".ssl."
 ID_KEYS: Final = ("broker.id", "node.id")
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -316,13 +322,15 @@ class BrokerConfig:
         complaints = [
             f"{name}: {key.effect.reason}"
             for name, key in self._set_keys()
-            if (name == key.name or key.name in LISTENER_TLS_KEYS or SASL_PART in name)
+            if (
+                name == key.name or key.name in LISTENER_TLS_KEYS or is_sasl_key_of_a_listener(name)
+            )
             and key.refuses(self._values[name])
         ]
         complaints += [
-            f"{name}: there is no such setting of SASL; remove the key"
-            for name in sorted(self.originals)
-            if name.startswith(LISTENER_PREFIX) and SASL_PART in name and find_key(name) is None
+            f"{name}: there is no such setting of SASL; remove the key{hint_at(name)}"
+            for name in sorted(filter(is_sasl_key_of_a_listener, self.originals))
+            if find_key(name) is None
         ]
         complaints += [
             f"{name}: no class is loaded for a listener; remove the key"
@@ -395,7 +403,9 @@ class BrokerConfig:
             if not is_tls_key_of_a_listener(name):
                 continue
             if find_key(name) is None:
-                raise ConfigError(f"{name}: there is no such key of TLS; correct or remove the key")
+                raise ConfigError(
+                    f"{name}: there is no such key of TLS; correct or remove the key{hint_at(name)}"
+                )
             if not encrypted.get(listener_of(name), True):
                 raise ConfigError(
                     f"{name}: the listener does not speak TLS, so it would have no effect; remove "
@@ -435,6 +445,14 @@ class BrokerConfig:
 
     def _is_of_sasl_listener(self, name: str) -> bool:
         return name == name.lower() and listener_of(name) in self.sasl_listeners
+
+    def _is_read_by_a_mechanism(self, name: str) -> bool:
+        """True as well for a key of all mechanisms of a SASL listener."""
+        mechanism, key = mechanism_and_key(name)
+        if mechanism is None:
+            return True
+        is_enabled = mechanism in self.sasl_listeners[listener_of(name)].mechanisms
+        return is_enabled and (mechanism == OAUTHBEARER or key not in OAUTH_LISTENER_KEYS)
 
     def _require_own_controller(self, controllers: list[Endpoint]) -> None:
         named = (*controllers, *self.listeners, *self.advertised_listeners)
@@ -574,9 +592,12 @@ class BrokerConfig:
         if not self["group.consumer.assignors"]:
             yield ConfigError("group.consumer.assignors must name at least one assignor")
 
+    def without_effect(self) -> list[str]:
+        """The known keys that were set and that nothing reads."""
+        return [name for name, key in self._set_keys() if not self._has_effect(name, key)]
+
     def _find_warnings(self) -> Iterator[str]:
-        unread = [name for name, key in self._set_keys() if not self._has_effect(name, key)]
-        if unread:
+        if unread := self.without_effect():
             yield f"accepted, but without effect here: {', '.join(unread)}"
         for endpoint in filter(self.takes_unsecured_tokens, self.listeners):
             yield (
@@ -605,7 +626,7 @@ class BrokerConfig:
             return True
         listeners = {endpoint.listener_name for endpoint in self.listeners}
         if key.name in SASL_LISTENER_KEYS:
-            return self._is_of_sasl_listener(name)
+            return self._is_of_sasl_listener(name) and self._is_read_by_a_mechanism(name)
         is_listeners_own = key.name in LISTENER_KEYS or key.name in LISTENER_TLS_KEYS
         return is_listeners_own and listener_of(name) in listeners
 
@@ -627,13 +648,43 @@ def with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
 
 def find_key(name: str) -> Key | None:
     """The row of a broker key; a listener's own key has the row of the key it overrides."""
-    key = BROKER_TABLE.get(name)
-    if key is None and name.startswith(LISTENER_PREFIX):
-        _, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
-        while base and key is None:
-            key = BROKER_TABLE.get(base)
-            _, _, base = base.partition(".")
-    return key
+    return BROKER_TABLE.get(name) or BROKER_TABLE.get(mechanism_and_key(name)[1])
+
+
+def mechanism_and_key(name: str) -> tuple[str | None, str]:
+    """Of a listener's own key: the mechanism it is for, if it is for one, and what it overrides.
+
+    What stands before a key and is no mechanism that has such a key stays a part of it.
+    """
+    base = part_of_listener(name)
+    mechanism, _, key = base.partition(".")
+    if mechanism.upper() in KNOWN_MECHANISMS and key in SASL_MECHANISM_KEYS:
+        return mechanism.upper(), key
+    return None, base
+
+
+def part_of_listener(name: str) -> str:
+    """What a key with LISTENER_PREFIX says of its listener; empty if it has no such prefix."""
+    if not name.startswith(LISTENER_PREFIX):
+        return ""
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+
+
+def nearest_key(name: str) -> str | None:
+    """The known key that looks most like the given one; for the same listener, if it has one."""
+    base = part_of_listener(name)
+    if not base:
+        return BROKER_TABLE.nearest(name)
+    from difflib import get_close_matches
+
+    known = (*LISTENER_KEYS, *LISTENER_TLS_KEYS, *SASL_LISTENER_KEYS)
+    of_mechanisms = (
+        f"{mechanism.lower()}.{key}"
+        for mechanism in SERVED_MECHANISMS
+        for key in SASL_MECHANISM_KEYS
+    )
+    matches = get_close_matches(base.lower(), (*known, *of_mechanisms), n=1)
+    return f"{name.removesuffix(base)}{matches[0]}" if matches else None
 
 
 def listener_of(name: str) -> str:
@@ -648,14 +699,22 @@ def secures_a_listener(name: str) -> bool:
 
 
 def is_tls_key_of_a_listener(name: str) -> bool:
-    _, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
-    return name.startswith(LISTENER_PREFIX) and base.startswith("ssl.")
+    return TLS_PART in f".{part_of_listener(name)}"
+
+
+def is_sasl_key_of_a_listener(name: str) -> bool:
+    return SASL_PART in f".{part_of_listener(name)}"
+
+
+def hint_at(name: str) -> str:
+    nearest = nearest_key(name)
+    return f" (did you mean {nearest}?)" if nearest else ""
 
 
 def must_find_key(name: str) -> Key:
     key = find_key(name)
     if key is None:
-        raise UnknownKey(name, BROKER_TABLE.nearest(name))
+        raise UnknownKey(name, nearest_key(name))
     return key
 
 

@@ -34,6 +34,7 @@ from tidelog.config.oauth import (
 
 PLAIN: Final = "PLAIN"
 SERVED_MECHANISMS: Final = tuple(MODULES)
+KNOWN_MECHANISMS: Final = (*SERVED_MECHANISMS, "GSSAPI")
 
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
 JAAS_CONFIG: Final = "sasl.jaas.config"
@@ -42,13 +43,26 @@ MAX_RECEIVE_SIZE: Final = "sasl.server.max.receive.size"
 MAX_REAUTH_MS: Final = "connections.max.reauth.ms"
 # Who sets one of these means that somebody has to authenticate.
 SASL_ACCESS_KEYS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG, INTER_BROKER_MECHANISM)
-# What a single SASL listener may have of its own, or a mechanism of it.
+# What a single SASL listener may have of its own.
 SASL_LISTENER_KEYS: Final = (
     ENABLED_MECHANISMS,
     JAAS_CONFIG,
     MAX_RECEIVE_SIZE,
     MAX_REAUTH_MS,
     *OAUTH_LISTENER_KEYS,
+)
+# What a single mechanism of a listener may have of its own; the last ones are refused, or named in
+# a warning.
+SASL_MECHANISM_KEYS: Final = (
+    JAAS_CONFIG,
+    MAX_REAUTH_MS,
+    *OAUTH_LISTENER_KEYS,
+    "sasl.login.class",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
 )
 
 Values = Mapping[str, Value]

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.config.broker import BROKER_TABLE, BrokerConfig, find_key
+from tidelog.config.broker import BrokerConfig, find_key, nearest_key
 from tidelog.config.definition import ConfigError
 from tidelog.config.environment import Variable
 
@@ -170,6 +170,6 @@ def doubts_about(items: Iterable[Setting]) -> Iterator[Doubt]:
             continue
         first_places[key] = place
         if find_key(key) is None:
-            nearest = BROKER_TABLE.nearest(key)
+            nearest = nearest_key(key)
             hint = f"; did you mean {nearest}?" if nearest else ""
             yield Doubt(place, key, f"unknown configuration key {key}{hint}")

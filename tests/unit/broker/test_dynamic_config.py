@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,16 @@ from tests.support.metadata import in_loop
 from tidelog.broker.dynamic_config import Edit
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.definition import ConfigError
+from tidelog.config.jaas import PLAIN_MODULE
 from tidelog.controller import znodes
 from tidelog.controller.metadata_store import Create
 from tidelog.errors import ErrorCode, KafkaError
+
+WITH_PLAIN = {
+    "listeners": "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_a="b";',
+}
 
 
 def setting(**texts: str) -> Edit:
@@ -290,6 +298,32 @@ def test_a_change_of_a_broker_that_would_have_no_effect_is_refused(
         with pytest.raises(ConfigError):
             await broker.dynamic_config.alter_broker(0, lambda before: {key: value})
         assert broker.dynamic_config.layers.dynamic_broker == {}
+        await broker.close()
+
+    story()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listener.name.external.max.connections",
+        "listener.name.plaintext.connections.max.reauth.ms",
+        "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms",
+        "listener.name.sasl_plaintext.plian.connections.max.reauth.ms",
+    ],
+)
+def test_a_change_for_a_listener_or_mechanism_that_is_not_there_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    @in_loop
+    async def story() -> None:
+        broker = ConfigBroker(tmp_path, WITH_PLAIN)
+        with pytest.raises(ConfigError, match=re.escape(name)):
+            await broker.dynamic_config.alter_broker(0, lambda before: {name: "5"})
+        assert broker.dynamic_config.layers.dynamic_broker == {}
+        enabled = "listener.name.sasl_plaintext.plain.connections.max.reauth.ms"
+        await broker.dynamic_config.alter_broker(0, lambda before: {enabled: "5"})
+        assert broker.config.sasl_listeners["SASL_PLAINTEXT"].max_reauth_ms == {"PLAIN": 5}
         await broker.close()
 
     story()

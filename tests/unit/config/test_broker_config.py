@@ -177,6 +177,23 @@ def test_a_listeners_own_key_has_the_type_of_the_key_it_overrides() -> None:
         BrokerConfig({"listener.name.plaintext.max.connections": "many"})
 
 
+def test_nothing_stands_between_a_listener_and_its_key() -> None:
+    name = "listener.name.plaintext.foo.max.connections"
+    config = load_broker_config(None, [(name, "1")])
+    assert config.warnings == (
+        f"--override: unknown configuration key {name}; did you mean "
+        "listener.name.plaintext.max.connections?",
+    )
+    assert config.of_listeners("max.connections") == {}
+
+
+def test_a_key_of_tls_that_is_not_quite_a_listeners_own_ends_the_start() -> None:
+    name = "listener.name.ssl.foo.ssl.client.auth"
+    with pytest.raises(ConfigError, match=f"{name}: there is no such key of TLS") as raised:
+        BrokerConfig({"listeners": "SSL://:1", name: "required"})
+    assert "did you mean listener.name.ssl.ssl.client.auth?" in str(raised.value)
+
+
 def test_several_listeners_and_their_protocols() -> None:
     config = BrokerConfig(
         {

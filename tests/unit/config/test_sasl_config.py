@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tidelog.config.definition import ConfigError
 from tidelog.config.description import BrokerLayers
 from tidelog.config.jaas import PLAIN_MODULE, SCRAM_MODULE
 from tidelog.config.sasl import Login
+from tidelog.config.server_properties import load_broker_config
 
 LISTENERS = {"listeners": "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093"}
 OWN = "listener.name.sasl_plaintext."
@@ -115,6 +117,54 @@ def test_a_listener_that_nobody_could_use_ends_the_start(
     with pytest.raises(ConfigError, match=problem) as raised:
         BrokerConfig(properties)
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("plian.sasl.jaas.config", "plain.sasl.jaas.config"),
+        ("plain.sasl.server.max.receive.size", "sasl.server.max.receive.size"),
+        ("plain.sasl.enabled.mechanisms", "sasl.enabled.mechanisms"),
+        ("plain.foo.sasl.jaas.config", "plain.sasl.jaas.config"),
+    ],
+)
+def test_a_sasl_key_that_no_mechanism_has_ends_the_start(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig({**PLAIN, f"{OWN}{name}": "hush"})
+    assert f"{OWN}{name}: there is no such setting of SASL; remove the key" in str(raised.value)
+    assert f"(did you mean {OWN}{nearest}?)" in str(raised.value)
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["plian.connections.max.reauth.ms", "plain.foo.connections.max.reauth.ms"],
+)
+def test_the_age_of_sessions_of_a_misspelt_mechanism_is_an_unknown_key(name: str) -> None:
+    text = f"{OWN}{name}"
+    override = (text, "5000")
+    nearest = f"{OWN}plain.connections.max.reauth.ms"
+    doubt = f"--override: unknown configuration key {text}; did you mean {nearest}?"
+    assert load_broker_config(None, [*PLAIN.items(), override]).warnings == (doubt,)
+    with pytest.raises(ConfigError, match=f"refused by --strict: {re.escape(doubt)}"):
+        load_broker_config(None, [*PLAIN.items(), override], strict=True)
+    assert nearest not in BrokerConfig(dict([*PLAIN.items(), override]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scram-sha-512.connections.max.reauth.ms", "5000"),
+        ("scram-sha-512.sasl.jaas.config", f'{SCRAM_MODULE} required username="a" password="b";'),
+        ("gssapi.sasl.kerberos.service.name", "kafka"),
+        ("PLAIN.connections.max.reauth.ms", "5000"),
+        ("plain.sasl.oauthbearer.clock.skew.seconds", "5"),
+    ],
+)
+def test_a_key_that_no_enabled_mechanism_reads_is_warned_of(name: str, value: str) -> None:
+    config = BrokerConfig({**PLAIN, f"{OWN}{name}": value})
+    assert config.warnings == (f"accepted, but without effect here: {OWN}{name}",)
+    assert config.sasl_listeners == BrokerConfig(PLAIN).sasl_listeners
 
 
 def test_brokers_log_in_with_the_settings_of_their_own_listener() -> None:

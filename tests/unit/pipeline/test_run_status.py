@@ -83,6 +83,20 @@ def test_a_wish_can_be_made_while_others_are_granted(tmp_path: Path) -> None:
         granting.join()
 
 
+def test_a_restart_that_is_only_tried_out_makes_no_wish(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = RunningPipeline(PIPELINE)
+    running.add(query("revenue"), Starts(LiveQuery()))
+    running.refresh()
+    StatusFile(tmp_path).tell(running)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["pipeline", "restart", str(tmp_path), "revenue", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "revenue would be started again\n"
+    assert sorted(tmp_path.rglob("*")) == before
+    assert main(["pipeline", "restart", str(tmp_path), "nope", "--dry-run"]) == 1
+
+
 def test_a_process_that_is_gone_is_not_alive() -> None:
     assert is_alive(os.getpid())
     child = os.fork()

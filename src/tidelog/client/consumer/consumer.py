@@ -175,6 +175,7 @@ class AsyncConsumer:
             group,
             self._note_news,
             interval_s=interval_s if self.config.auto_commits else None,
+            requires_stable=self.config.flag("internal.throw.on.fetch.stable.offset.unsupported"),
         )
         group.commits = commits
         group.consumed = self.iterated.consumed
@@ -624,6 +625,9 @@ class AsyncConsumer:
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Commits if commits are automatic, leaves the group, and closes all connections.
 
+        As in Kafka, a member that stays (internal.leave.group.on.close=false) does not tell its
+        listener: its partitions are its own until its session ends.
+
         At most `timeout` seconds (30) are spent on waiting for brokers.
         """
         if self._is_closing:
@@ -661,7 +665,8 @@ class AsyncConsumer:
                 await self._commits.settle(left_s())
                 await self._commits.tell_completed(self._call_on_commit)
         finally:
-            if self._group is not None and self._subscription.is_auto_assigned:
+            leaves = self.config.flag("internal.leave.group.on.close")
+            if leaves and self._group is not None and self._subscription.is_auto_assigned:
                 await self._group.leave(left_s())
             self._subscription.unsubscribe()
 

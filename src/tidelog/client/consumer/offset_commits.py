@@ -144,13 +144,16 @@ class OffsetCommits:
         on_news: Callable[[], None],
         *,
         interval_s: float | None = None,
+        requires_stable: bool = False,
     ) -> None:
-        """`interval_s` is the interval of automatic commits; None turns them off."""
+        """`interval_s` is the interval of automatic commits; None turns them off. With
+        `requires_stable`, a broker that gives offsets of open transactions is an error."""
         self._cluster = cluster
         self._group_id = group_id
         self._on_news = on_news
         self.committer = committer
         self._interval_s = interval_s
+        self._oldest_fetch = _FIRST_STABLE if requires_stable else 0
         self._next_auto_commit = self._from_now(interval_s or 0)
         # Done when the commit made last has been sent.
         self._last_turn: asyncio.Future[None] | None = None
@@ -381,7 +384,7 @@ class OffsetCommits:
         """One try. None for partitions without a committed offset."""
         node_id = await self._coordinator()
         version = (await self._cluster.versions(node_id, Purpose.COORDINATION)).version(
-            ApiKey.OFFSET_FETCH, LAST_BY_NAME[ApiKey.OFFSET_FETCH]
+            ApiKey.OFFSET_FETCH, LAST_BY_NAME[ApiKey.OFFSET_FETCH], self._oldest_fetch
         )
         identity = self.committer.fetch_identity()
         request = _fetch_request(self._group_id, identity, partitions, version)

@@ -833,7 +833,7 @@ CONSUMER_KEYS: Final = (
         "internal.leave.group.on.close",
         BOOLEAN,
         True,
-        "Whether close leaves the group.",
+        "Whether close leaves the group; if not, the partitions stay until the session ends.",
         importance=LOW,
         internal=True,
     ),

@@ -180,9 +180,10 @@ def status_command(folder: Path) -> int:
 @folder_argument
 @click.argument("query")
 @click.option("--timeout", "timeout_s", default=60.0, metavar="SECONDS", help="60 by default.")
-def restart_command(folder: Path, query: str, timeout_s: float) -> int:
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+def restart_command(folder: Path, query: str, timeout_s: float, dry_run: bool) -> int:
     """Start one query of the running pipeline again."""
-    return reporting(lambda: restart(beside(folder), query, timeout_s))
+    return reporting(lambda: restart(beside(folder), query, timeout_s, dry_run=dry_run))
 
 
 def reporting(do: Callable[[], int]) -> int:
@@ -453,7 +454,7 @@ def status(folder: Path) -> int:
     return 0 if runs and all(row.state != FAILED for row in found.members) else 1
 
 
-def restart(folder: Path, query: str, timeout_s: float) -> int:
+def restart(folder: Path, query: str, timeout_s: float, *, dry_run: bool = False) -> int:
     from tidelog.pipeline.queries.run_status import is_alive, read_status, wish_restart
 
     found = read_status(folder)
@@ -464,6 +465,9 @@ def restart(folder: Path, query: str, timeout_s: float) -> int:
     }
     if query not in names:
         raise CommandFailed(f"there is no query {query}; there is {', '.join(names)}")
+    if dry_run:
+        print(f"{names[query]} would be started again")
+        return 0
     wish = wish_restart(folder, names[query])
     give_up_at_s = time.monotonic() + timeout_s
     while wish.exists():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 TIME: Final = Parsed("TIME", milliseconds)
 BROKERS_CHOICE: Final = -1
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 # What a client needs beside the login, to reach the same listener.
 KEPT_PREFIXES: Final = ("bootstrap.servers", "security.protocol", "ssl.")
@@ -71,6 +73,7 @@ def list_command(session: Session, owners: tuple[str, ...], shows_hmac: bool) ->
     show_default=True,
     help="Of the settings that are saved.",
 )
+@dry_run_option
 @pass_session
 def create(
     session: Session,
@@ -79,9 +82,15 @@ def create(
     lifetime: int | None,
     save: Path | None,
     mechanism: str,
+    dry_run: bool,
 ) -> int:
     """Make a token."""
     with session.admin() as admin:
+        if dry_run:
+            admin.describe_delegation_token([])  # fails where there can be no tokens
+            whose = "yours" if owner is None else _name(_principal(owner))
+            say(f"a token of {whose} would be made")
+            return 0
         token = admin.create_delegation_token(
             owner=None if owner is None else _principal(owner),
             renewers=[_principal(each) for each in renewers],
@@ -98,12 +107,17 @@ def create(
 @command.command("renew")
 @click.argument("token_id", metavar="TOKEN")
 @click.option("--for", "period", type=TIME, metavar="TIME", help="From now on, such as 1d.")
+@dry_run_option
 @pass_session
-def renew(session: Session, token_id: str, period: int | None) -> int:
+def renew(session: Session, token_id: str, period: int | None, dry_run: bool) -> int:
     """Let a token expire later."""
     with session.admin() as admin:
+        token = _find(admin, token_id)
+        if dry_run:
+            say(f"token {token_id}: would {_expiry(token, period, 'be renewed')}")
+            return 0
         expires_at_ms = admin.renew_delegation_token(
-            _hmac(admin, token_id), period_ms=BROKERS_CHOICE if period is None else period
+            token.hmac, period_ms=BROKERS_CHOICE if period is None else period
         )
     say(f"token {token_id}: expires at {_time(expires_at_ms)}")
     return 0
@@ -112,23 +126,36 @@ def renew(session: Session, token_id: str, period: int | None) -> int:
 @command.command("expire")
 @click.argument("token_id", metavar="TOKEN")
 @click.option("--after", "period", type=TIME, metavar="TIME", help="Not at once.")
+@dry_run_option
 @pass_session
-def expire(session: Session, token_id: str, period: int | None) -> int:
+def expire(session: Session, token_id: str, period: int | None, dry_run: bool) -> int:
     """End a token. Connections that are open stay so until they log in again."""
     with session.admin() as admin:
+        token = _find(admin, token_id)
+        if dry_run:
+            say(f"token {token_id}: would {_expiry(token, period, 'be ended')}")
+            return 0
         expires_at_ms = admin.expire_delegation_token(
-            _hmac(admin, token_id), period_ms=BROKERS_CHOICE if period is None else period
+            token.hmac, period_ms=BROKERS_CHOICE if period is None else period
         )
     ended = "ended" if period is None else f"expires at {_time(expires_at_ms)}"
     say(f"token {token_id}: {ended}")
     return 0
 
 
-def _hmac(admin: Admin, token_id: str) -> bytes:
+def _find(admin: Admin, token_id: str) -> DelegationToken:
     for token in admin.describe_delegation_token():
         if token.token_id == token_id:
-            return token.hmac
+            return token
     raise CommandFailed(f"there is no token {token_id} that you may see")
+
+
+def _expiry(token: DelegationToken, period_ms: int | None, otherwise: str) -> str:
+    """What a dry run says; without a period the brokers choose."""
+    if period_ms is None:
+        return otherwise
+    expires_at_ms = min(int(time.time() * 1000) + period_ms, token.max_timestamp)
+    return f"expire at {_time(expires_at_ms)}"
 
 
 def _principal(text: str) -> Principal:

@@ -190,6 +190,65 @@ def test_a_member_joins_with_the_id_it_is_given() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_may_close_without_leaving_its_group(protocol: str) -> None:
+    async def story() -> None:
+        async with scripted() as cluster:
+            broker = cluster.broker()
+            diary = Diary()
+            broker.on(ConsumerGroupHeartbeatRequest, heartbeat(cluster, 5, 0))
+            settings = {"group_protocol": protocol, "internal_leave_group_on_close": False}
+            async with member(cluster, **settings) as consumer:
+                broker.on(JoinGroupRequest, joined(1))
+                broker.on(SyncGroupRequest, synced(0))
+                consumer.subscribe(["t"], listener=diary)
+                await until(consumer, consumer.assignment)
+            assert diary.entries == ["assigned t-0"]
+            assert not broker.requests(LeaveGroupRequest)
+            heartbeats = broker.requests(ConsumerGroupHeartbeatRequest)
+            assert all(row.member_epoch >= 0 for row in heartbeats)
+
+    asyncio.run(story())
+
+
+def test_a_member_that_stays_on_close_leaves_when_it_unsubscribes() -> None:
+    async def story() -> None:
+        async with scripted() as cluster:
+            broker = cluster.broker()
+            async with member(cluster, internal_leave_group_on_close=False) as consumer:
+                broker.on(JoinGroupRequest, joined(1))
+                broker.on(SyncGroupRequest, synced(0))
+                consumer.subscribe(["t"])
+                await until(consumer, consumer.assignment)
+                await consumer.unsubscribe()
+            assert len(broker.requests(LeaveGroupRequest)) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("must_be_stable", [False, True])
+def test_a_broker_that_gives_offsets_of_open_transactions_may_be_an_error(
+    must_be_stable: bool,
+) -> None:
+    async def story() -> None:
+        ranges = {key: (row.min_version, row.max_version) for key, row in VERSIONS.items()}
+        ranges[ApiKey.OFFSET_FETCH] = (1, 6)
+        settings = {"internal_throw_on_fetch_stable_offset_unsupported": must_be_stable}
+        async with (
+            scripted(versions=ranges) as cluster,
+            member(cluster, **settings) as consumer,
+        ):
+            cluster.broker().on(OffsetFetchRequest, OffsetFetchResponse())
+            committed = consumer.committed([TopicPartition("t", 0)])
+            if must_be_stable:
+                with pytest.raises(UnsupportedByBroker, match="OFFSET_FETCH in versions 1 to 6"):
+                    await committed
+            else:
+                assert await committed == {TopicPartition("t", 0): None}
+
+    asyncio.run(story())
+
+
 def test_the_leader_assigns_for_everybody() -> None:
     async def story() -> None:
         async with scripted() as cluster:

@@ -82,3 +82,9 @@ def test_times_have_units(text: str, expected: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         milliseconds(text)
+
+
+def test_a_time_may_be_as_long_as_its_field() -> None:
+    assert milliseconds("365d", bits=45) == 31_536_000_000
+    with pytest.raises(ValueError, match="365d"):
+        milliseconds("365d")

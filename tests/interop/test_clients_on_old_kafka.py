@@ -1,11 +1,16 @@
-"""tidelog's clients against Apache Kafka 0.10.2: what that has works, what it lacks is said."""
+"""tidelog's clients against Apache Kafka 0.10.2 and 2.8: what they have works.
+
+What 0.10.2 lacks is said; 2.8 has idempotence and transactions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
+from bench.maven import OLDEST_KAFKA_VERSION, ZOOKEEPER_KAFKA_VERSION
 from tests.interop.old_kafka import running_old_kafka
 from tests.support.eventually import eventually
 from tidelog.client import (
@@ -29,10 +34,28 @@ from tidelog.client import (
 CODECS = ("none", "gzip", "snappy", "lz4")
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_old_kafka(tmp_path_factory.mktemp("old")) as address:
-        yield address
+class OldKafka(NamedTuple):
+    version: str
+    bootstrap: str
+
+
+@pytest.fixture(scope="module", params=[OLDEST_KAFKA_VERSION, ZOOKEEPER_KAFKA_VERSION])
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OldKafka]:
+    with running_old_kafka(tmp_path_factory.mktemp("old"), request.param) as address:
+        yield OldKafka(request.param, address)
+
+
+@pytest.fixture
+def bootstrap(kafka: OldKafka) -> str:
+    return kafka.bootstrap
+
+
+@pytest.fixture
+def oldest(kafka: OldKafka) -> None:
+    if kafka.version != OLDEST_KAFKA_VERSION:
+        pytest.skip("only the oldest lacks it")
 
 
 @pytest.fixture
@@ -61,6 +84,7 @@ def test_topics_and_offsets_are_administered(admin: Admin) -> None:
     assert admin.delete_topics(["t"])["t"].is_ok
 
 
+@pytest.mark.usefixtures("oldest")
 def test_what_it_lacks_is_said(admin: Admin) -> None:
     topic = ConfigResource(ConfigResourceType.TOPIC, "t")
     changed = admin.incremental_alter_configs({topic: [AlterConfig("retention.ms", "1")]})
@@ -79,6 +103,7 @@ def test_what_it_lacks_is_said(admin: Admin) -> None:
         admin.list_transactions()
 
 
+@pytest.mark.usefixtures("oldest")
 def test_an_idempotent_producer_is_refused(bootstrap: str) -> None:
     with (
         pytest.raises(UnsupportedByBroker, match="INIT_PRODUCER_ID"),
@@ -111,3 +136,33 @@ def test_records_of_every_codec_come_back(bootstrap: str) -> None:
         assert committed.offset == len(expected)
     assert [record.value for record in records] == expected
     assert [record.offset for record in records] == list(range(len(expected)))
+
+
+def test_idempotent_records_and_transactions_come_back(kafka: OldKafka) -> None:
+    if kafka.version == OLDEST_KAFKA_VERSION:
+        pytest.skip("it has none")
+    bootstrap, source = kafka.bootstrap, TopicPartition("source", 0)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send("transactions", b"idempotent").result(60)
+        producer.send("source", b"v").result(60)
+    with Producer(bootstrap_servers=bootstrap, transactional_id="tx") as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send("transactions", b"%d" % number)
+            producer.send_offsets_to_transaction({source: number}, "copying")
+            (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    values: list[bytes | None] = []
+    options = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    with Consumer({"bootstrap.servers": bootstrap, "group.id": "copying", **options}) as consumer:
+        consumer.assign([TopicPartition("transactions", 0)])
+
+        def are_all_there() -> bool:
+            values.extend(record.value for record in consumer.poll(1.0))
+            return len(values) >= 3
+
+        eventually(are_all_there)
+        committed = consumer.committed([source])[source]
+    assert values == [b"idempotent", b"0", b"2"]
+    assert committed is not None
+    assert committed.offset == 2

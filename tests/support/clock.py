@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from math import ceil, inf, nextafter
 
 
 class FakeTimerHandle:
@@ -36,6 +37,8 @@ class FakeClock:
     def call_later(self, delay: float, callback: Callable[[], object], /) -> FakeTimerHandle:
         handle = FakeTimerHandle(callback)
         due_ms = self._elapsed_ms + delay * 1000
+        if delay > 0:  # however short: time passes
+            due_ms = max(due_ms, nextafter(self._elapsed_ms, inf))
         heapq.heappush(self._timers, (due_ms, next(self._numbers), handle))
         return handle
 
@@ -45,10 +48,15 @@ class FakeClock:
         until_ms = self._elapsed_ms + ms
         while self._timers and self._timers[0][0] <= until_ms:
             due_ms, _, handle = heapq.heappop(self._timers)
-            self._elapsed_ms = max(self._elapsed_ms, round(due_ms))
+            # Never before the timer's own moment: who finds that he is early sets it again.
+            self._elapsed_ms = max(self._elapsed_ms, ceil(due_ms))
             if not handle.cancelled:
                 handle.callback()
         self._elapsed_ms = until_ms
+
+    def jump(self, *, ms: int) -> None:
+        """Somebody sets the wall clock: nothing else notices."""
+        self._start_ms += ms
 
     def pending_timers(self) -> int:
         return sum(not handle.cancelled for _, _, handle in self._timers)

@@ -41,7 +41,7 @@ SHORT = {
     "controller.quota.window.num": "2",
     "tidelog.loop.stall.warn.ms": "200",
 }
-MEASURED_S = float(os.environ.get("TIDELOG_QUOTA_SECONDS", "8"))
+MEASURED_S = float(os.environ.get("TIDELOG_TEST_QUOTA_SECONDS", "8"))
 TOLERANCE = 0.1
 # Of time. A request that the machine interrupts counts with the interruption, and the broker tells
 # an average over two seconds that goes up and down with every sample.

@@ -23,7 +23,7 @@ from tests.integration.test_transactions import (
     test_committed_transactions_are_read_and_aborted_ones_are_not as committed_story,
 )
 from tests.interop.apache_kafka import ApacheKafkaBroker
-from tests.support.transactional_clients import TIDELOG_CLIENTS
+from tests.support.transactional_clients import OWN_CLIENTS
 
 # Told here by pytest, which finds them under these names.
 STORIES = (
@@ -61,7 +61,7 @@ def start_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sta
         process.kill()
 
 
-@pytest.fixture(params=TIDELOG_CLIENTS, ids=lambda library: library.__name__)
+@pytest.fixture(params=OWN_CLIENTS, ids=lambda library: library.__name__)
 def producer_of(request: pytest.FixtureRequest) -> Iterator[Opener]:
     opener = Opener(request.param)
     yield opener

@@ -206,5 +206,5 @@ def _tidelog_failures() -> Iterator[None]:
         ) from problem
 
 
-TIDELOG_CLIENTS: tuple[OpenClient, ...] = (TidelogTransactions, TidelogAsyncTransactions)
-TRANSACTIONAL_CLIENTS: tuple[OpenClient, ...] = (ConfluentTransactions, *TIDELOG_CLIENTS)
+OWN_CLIENTS: tuple[OpenClient, ...] = (TidelogTransactions, TidelogAsyncTransactions)
+TRANSACTIONAL_CLIENTS: tuple[OpenClient, ...] = (ConfluentTransactions, *OWN_CLIENTS)

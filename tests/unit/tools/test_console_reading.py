@@ -115,6 +115,19 @@ def test_pages_together_hold_every_match_once(
         assert own == sorted(own, reverse=direction is Direction.NEWEST_FIRST)
 
 
+def test_a_slow_topic_whose_first_window_is_too_large_is_read_to_its_end() -> None:
+    counts = {0: 20, 1: 9, 2: 1}
+    records = [
+        record_of(offset, b"red", partition=partition)
+        for partition, count in counts.items()
+        for offset in range(count)
+    ]
+    source = ConsoleLog(records, poll_s=0.2)
+    red = only('value == "red"')
+    found, _ = all_pages(source, red, Direction.NEWEST_FIRST, Limits(1, 250), 4.0)
+    assert sorted(found) == places(records)
+
+
 def test_the_oldest_of_all_partitions_come_first() -> None:
     log = ConsoleLog(
         record_of(offset, partition=partition, timestamp=10 * offset + partition)

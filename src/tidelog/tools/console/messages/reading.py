@@ -199,15 +199,17 @@ async def _read_newest(
     source: Source, cursor: Cursor, wanted: RecordFilter, limits: Limits, budget: Budget
 ) -> Page:
     found: list[ConsumerRecord] = []
+    begun = cursor
     first_size = size = _first_window(cursor, wanted, limits)
     speed = 0.0  # offsets a second
     room = limits.bytes
     while not cursor.is_done and len(found) < limits.records and room > 0:
         if speed:
             affordable = int(speed * budget.left_s / 2 / len(cursor.left))
-            if affordable < max(1, min(first_size, size) // 8):
+            # A small window is worth its time only to a page that would have nothing else.
+            if cursor is not begun and affordable < max(1, min(first_size, size) // 8):
                 return Page(found, cursor, Ended.LATE)
-            size = min(size, affordable)
+            size = max(1, min(size, affordable))
         windows = {
             partition: Stretch(
                 partition, Span(max(span.start, span.stop - size), span.stop), keeps_last=True

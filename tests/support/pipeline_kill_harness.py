@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from tests.interop.apache_kafka import ApacheKafkaBroker
 from tests.support.broker_process import BrokerProcess, dies_with_us
-from tests.support.planted_sink_bug import BUGS, SLOW_S, planted
+from tests.support.planted_sink_bug import BUGS, planted
 from tests.support.raw_client import RawClient, create_topic
 from tests.support.sink_kill_harness import Broker
 from tidelog.client.blocking.cluster import BlockingCluster
@@ -42,6 +42,7 @@ from tidelog.client.blocking.producer import Producer
 from tidelog.client.columns.range_reader import RangeReader
 from tidelog.types import TopicPartition
 
+KILL_WITHIN_S = 0.5
 PARTITIONS = 4
 SHOPS = 20
 EVENTS_PER_MINUTE = 5_000
@@ -138,7 +139,6 @@ class PipelineKillHarness:
         self._master = CLUSTER if executors else LOCAL
         self._sink_options = "driverBytesPerTask = 0" if by_tasks else ""
         self._bug = bug
-        self._kill_within_s = 2 * SLOW_S if bug else 0.5
         self._directory = directory
         self._random = random.Random(seed)
         if broker is None:
@@ -202,16 +202,36 @@ class PipelineKillHarness:
                     **planted(self._bug, self._directory),
                 },
             )
-        began_with = self._batches_committed()
+        is_time = self._rows_are_out() if self._bug else self._batches_are_done()
         give_up_at = time.monotonic() + RUN_TIMEOUT_S
         while self._driver.poll() is None:
             assert time.monotonic() < give_up_at, f"the pipeline hangs\n{self._last_words()}"
-            if self.kills_left and self._batches_committed() >= began_with + BATCHES_BETWEEN_KILLS:
-                time.sleep(self._random.random() * self._kill_within_s)
+            is_due = next(is_time) if self.kills_left else False
+            if is_due:
                 self._kill(self.kills_left[0])
-                began_with = self._batches_committed()
             time.sleep(0.05)
         return self._driver.returncode
+
+    def _batches_are_done(self) -> Iterator[bool]:
+        """As many as are to come between two kills, and a random time after them."""
+        began_with = self._batches_committed()
+        while True:
+            is_time = self._batches_committed() >= began_with + BATCHES_BETWEEN_KILLS
+            if is_time:
+                time.sleep(self._random.random() * KILL_WITHIN_S)
+            yield is_time
+            if is_time:
+                began_with = self._batches_committed()
+
+    def _rows_are_out(self) -> Iterator[bool]:
+        """Readers see them, and Spark does not know it yet (`planted_sink_bug.slow_commits`)."""
+        before = self._visible_end()
+        while True:
+            yield self._visible_end() > before
+
+    def _visible_end(self) -> int:
+        with self._cluster() as cluster:
+            return sum(cluster.latest_offsets([TopicPartition("totals", 0)]).values())
 
     def _batches_committed(self) -> int:
         commits = self._directory / "checkpoint" / "totals" / "commits"

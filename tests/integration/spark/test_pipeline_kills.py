@@ -11,8 +11,6 @@ import pytest
 
 from tests.integration.spark.conftest import missing
 
-SEEDS = (1, 2, 3)
-
 
 @pytest.mark.parametrize("by_tasks", [False, True], ids=["rows by driver", "rows by tasks"])
 def test_windows_equal_the_batch_answer_though_driver_worker_and_broker_are_killed(
@@ -38,14 +36,9 @@ def test_a_sink_without_a_marker_is_found_out(tmp_path: Path) -> None:
         pytest.skip(reason)
     from tests.support.pipeline_kill_harness import PipelineKillHarness, WindowTwice
 
-    for seed in SEEDS:  # a kill has to come while a batch is visible and Spark does not know it
-        directory = tmp_path / str(seed)
-        directory.mkdir()
-        harness = PipelineKillHarness(directory, events=20_000, kills=5, seed=seed, bug="no_marker")
-        try:
+    harness = PipelineKillHarness(tmp_path, events=20_000, kills=2, seed=1, bug="no_marker")
+    try:
+        with pytest.raises(WindowTwice):
             harness.run()
-        except WindowTwice:
-            return
-        finally:
-            harness.close()
-    pytest.fail(f"no window came twice in {len(SEEDS)} runs")
+    finally:
+        harness.close()

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import StartBroker
 from tests.support import secured_clients
 from tests.support.broker_process import BrokerProcess
+from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.oauth_provider import (
     AUDIENCE,
@@ -67,20 +68,28 @@ def provider() -> Iterator[OAuthProvider]:
 
 
 @pytest.fixture(scope="module")
-def broker(
+def over_tls(
     provider: OAuthProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SaslBroker]:
-    process = BrokerProcess(tmp_path_factory.mktemp("oauth") / "broker", settings(provider))
-    yield SaslBroker(process.start())
+    authority = Authority(tmp_path_factory.mktemp("certificates"))
+    listeners = f"{LISTENERS['listeners']},SASL_SSL://127.0.0.1:0"
+    overrides = settings(provider, listeners=listeners, **authority.broker_keys())
+    process = BrokerProcess(tmp_path_factory.mktemp("oauth") / "broker", overrides)
+    yield SaslBroker(process.start(), authority)
     process.kill()
     assert not process.long_stalls()
+
+
+@pytest.fixture(scope="module")
+def broker(over_tls: SaslBroker) -> SaslBroker:
+    """The same one without TLS."""
+    return over_tls._replace(authority=None)
 
 
 def login(broker: SaslBroker, provider: OAuthProvider, **more: Any) -> dict[str, Any]:
     """Of tidelog's clients, and Kafka's."""
     return {
-        "bootstrap.servers": broker.bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        **broker.connection_keys(),
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": provider.token_url,
         "sasl.jaas.config": (
@@ -93,24 +102,16 @@ def login(broker: SaslBroker, provider: OAuthProvider, **more: Any) -> dict[str,
 
 def with_token(broker: SaslBroker, token: str) -> dict[str, Any]:
     return {
-        "bootstrap.servers": broker.bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        **broker.connection_keys(),
         "sasl.mechanism": "OAUTHBEARER",
         TOKEN_PROVIDER: lambda: token,
     }
 
 
-def librdkafka_settings(broker: SaslBroker) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": broker.bootstrap,
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanism": "OAUTHBEARER",
-    }
-
-
 def oidc_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
     return {
-        **librdkafka_settings(broker),
+        **secured_clients.librdkafka_keys(broker),
+        "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.client.id": CLIENT_ID,
         "sasl.oauthbearer.client.secret": CLIENT_SECRET,
@@ -123,16 +124,12 @@ def callback_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, 
     def token(_: str) -> tuple[str, float]:
         return provider.token("alice"), time.time() + 3600
 
-    return {**librdkafka_settings(broker), "oauth_cb": token}
+    login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": token}
+    return {**secured_clients.librdkafka_keys(broker), **login}
 
 
-def python_settings(broker: SaslBroker, tokens: object) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": broker.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": tokens,
-    }
+def python_login(tokens: object) -> dict[str, Any]:
+    return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens}
 
 
 def kafka_python_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
@@ -142,7 +139,7 @@ def kafka_python_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[s
         def token(self) -> str:
             return provider.token("alice")
 
-    return python_settings(broker, Tokens())
+    return {**secured_clients.kafka_python_keys(broker), **python_login(Tokens())}
 
 
 def aiokafka_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, Any]:
@@ -152,10 +149,11 @@ def aiokafka_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, 
         async def token(self) -> str:
             return provider.token("alice")
 
-    return python_settings(broker, Tokens())
+    return {**secured_clients.aiokafka_keys(broker), **python_login(Tokens())}
 
 
 class TestClients:
+    @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
     @pytest.mark.parametrize(
         ("client", "settings_of"),
         [
@@ -166,21 +164,31 @@ class TestClients:
         ],
         ids=["confluent-kafka-oidc", "confluent-kafka-oauth_cb", "kafka-python", "aiokafka"],
     )
-    def test_each_writes_and_reads(
+    def test_each_administers_writes_and_reads(
         self,
+        over_tls: SaslBroker,
         broker: SaslBroker,
+        protocol: str,
         provider: OAuthProvider,
         topic_name: str,
         client: Any,
         settings_of: Any,
     ) -> None:
-        assert client(settings_of(broker, provider), topic_name) == VALUES
+        listener = over_tls if protocol == "SASL_SSL" else broker
+        assert client(settings_of(listener, provider), topic_name) == VALUES
 
+    @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
     def test_tidelogs_own_asks_for_one_token_each(
-        self, broker: SaslBroker, provider: OAuthProvider, topic_name: str
+        self,
+        over_tls: SaslBroker,
+        broker: SaslBroker,
+        protocol: str,
+        provider: OAuthProvider,
+        topic_name: str,
     ) -> None:
+        listener = over_tls if protocol == "SASL_SSL" else broker
         before = len(provider.asked_for_tokens)
-        assert secured_clients.tidelog(login(broker, provider), topic_name) == VALUES
+        assert secured_clients.tidelog(login(listener, provider), topic_name) == VALUES
         asked = provider.asked_for_tokens[before:]
         assert len(asked) == 3  # one for each client, whatever the number of its connections
         assert asked[0] == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
@@ -351,7 +359,8 @@ class TestSessions:
             failures: list[Any] = []
             theirs = ck.Producer(
                 {
-                    **librdkafka_settings(broker),
+                    **secured_clients.librdkafka_keys(broker),
+                    "sasl.mechanism": "OAUTHBEARER",
                     "oauth_cb": lambda _: (provider.token("alice", exp=60), time.time() + 60),
                 }
             )

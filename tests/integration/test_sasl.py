@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import StartBroker
 from tests.support import secured_clients
+from tests.support.broker_process import BrokerProcess
+from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.raw_client import ClosedByBroker, RawClient, api_versions
 from tests.support.sasl_broker import (
@@ -49,23 +49,23 @@ EACH_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS)
 
 
 @pytest.fixture(scope="module")
-def _directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sasl")
-
-
-@pytest.fixture(scope="module")
-def broker(_directory: Path) -> Iterator[SaslBroker]:
-    from tests.support.broker_process import BrokerProcess
-
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
+    authority = Authority(tmp_path_factory.mktemp("certificates"))
     started: list[BrokerProcess] = []
 
     def start(overrides: dict[str, str]) -> BrokerProcess:
-        started.append(BrokerProcess(_directory / "broker", overrides))
+        started.append(BrokerProcess(tmp_path_factory.mktemp("sasl") / "broker", overrides))
         return started[0].start()
 
-    yield start_sasl_broker(start)
+    yield start_sasl_broker(start, authority=authority)
     started[0].kill()
     assert not started[0].long_stalls()
+
+
+@pytest.fixture(scope="module")
+def broker(over_tls: SaslBroker) -> SaslBroker:
+    """The same one without TLS."""
+    return over_tls._replace(authority=None)
 
 
 def java_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
@@ -74,54 +74,55 @@ def java_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
 
 def librdkafka_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
     return {
-        "bootstrap.servers": broker.bootstrap,
-        "security.protocol": "sasl_plaintext",
+        **secured_clients.librdkafka_keys(broker),
         "sasl.mechanism": mechanism,
         "sasl.username": USER,
         "sasl.password": PASSWORD,
     }
 
 
-def python_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
+def python_login(mechanism: str) -> dict[str, Any]:
     return {
-        "bootstrap_servers": broker.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": mechanism,
         "sasl_plain_username": USER,
         "sasl_plain_password": PASSWORD,
     }
 
 
-class TestClients:
-    """Produce, consume and administer with each mechanism."""
+def kafka_python_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
+    return {**secured_clients.kafka_python_keys(broker), **python_login(mechanism)}
 
-    @EACH_MECHANISM
-    @pytest.mark.parametrize(
-        ("client", "settings"),
-        [
-            (secured_clients.tidelog, java_settings),
-            (secured_clients.confluent_kafka, librdkafka_settings),
-            (secured_clients.kafka_python, python_settings),
-            (secured_clients.aiokafka, python_settings),
-        ],
-        ids=["tidelog", "confluent-kafka", "kafka-python", "aiokafka"],
-    )
-    def test_each_writes_and_reads(
-        self, broker: SaslBroker, topic_name: str, mechanism: str, client: Any, settings: Any
-    ) -> None:
-        assert client(settings(broker, mechanism), topic_name) == VALUES
 
-    @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-    @EACH_MECHANISM
-    def test_kcat(self, broker: SaslBroker, topic_name: str, mechanism: str) -> None:
-        kcat = ["kcat", "-q"]
-        for name, value in librdkafka_settings(broker, mechanism).items():
-            kcat += ["-X", f"{name}={value}"]
-        lines = b"\n".join(VALUES)
-        subprocess.run([*kcat, "-P", "-t", topic_name], input=lines, check=True, timeout=60)
-        read = [*kcat, "-C", "-t", topic_name, "-o", "beginning", "-c", str(len(VALUES))]
-        done = subprocess.run(read, capture_output=True, check=True, timeout=60)
-        assert done.stdout.split(b"\n")[:-1] == VALUES
+def aiokafka_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
+    return {**secured_clients.aiokafka_keys(broker), **python_login(mechanism)}
+
+
+NEEDS_KCAT = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+
+
+@EACH_MECHANISM
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize(
+    ("client", "settings"),
+    [
+        pytest.param(secured_clients.tidelog, java_settings, id="tidelog"),
+        pytest.param(secured_clients.confluent_kafka, librdkafka_settings, id="confluent-kafka"),
+        pytest.param(secured_clients.kafka_python, kafka_python_settings, id="kafka-python"),
+        pytest.param(secured_clients.aiokafka, aiokafka_settings, id="aiokafka"),
+        pytest.param(secured_clients.kcat, librdkafka_settings, id="kcat", marks=NEEDS_KCAT),
+    ],
+)
+def test_each_client_administers_writes_and_reads(
+    over_tls: SaslBroker,
+    broker: SaslBroker,
+    topic_name: str,
+    client: Any,
+    settings: Any,
+    protocol: str,
+    mechanism: str,
+) -> None:
+    listener = over_tls if protocol == "SASL_SSL" else broker
+    assert client(settings(listener, mechanism), topic_name) == VALUES
 
 
 def poll_often(consumer: Consumer) -> None:

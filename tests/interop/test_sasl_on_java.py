@@ -16,6 +16,7 @@ from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION, jars_or_reason
 from bench.peers import BrokerProcess as Peer
 from tests.interop.apache_kafka import CACHE, SMALL, TOOL_TIMEOUT_S, kafka_or_skip
 from tests.support.broker_process import BrokerProcess
+from tests.support.certificates import Authority
 from tests.support.sasl_broker import (
     MECHANISMS,
     OVERRIDES,
@@ -40,15 +41,21 @@ EACH_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SaslBroker]:
+def over_tls(tmp_path: Path) -> Iterator[SaslBroker]:
     started: list[BrokerProcess] = []
 
     def start(overrides: dict[str, str]) -> BrokerProcess:
         started.append(BrokerProcess(tmp_path / "broker", overrides))
         return started[0].start()
 
-    yield start_sasl_broker(start)
+    yield start_sasl_broker(start, authority=Authority(tmp_path / "certificates"))
     started[0].kill()
+
+
+@pytest.fixture
+def broker(over_tls: SaslBroker) -> SaslBroker:
+    """The same one without TLS."""
+    return over_tls._replace(authority=None)
 
 
 @pytest.fixture(params=[KAFKA_VERSION, NEWEST_KAFKA_VERSION])
@@ -102,11 +109,22 @@ def test_kafkas_tool_makes_describes_and_deletes_users(broker: SaslBroker, libs:
 
 
 @EACH_MECHANISM
-def test_javas_clients_produce_and_consume(
-    broker: SaslBroker, libs: Path, tmp_path: Path, mechanism: str
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_javas_clients_administer_produce_and_consume(
+    over_tls: SaslBroker,
+    broker: SaslBroker,
+    libs: Path,
+    tmp_path: Path,
+    protocol: str,
+    mechanism: str,
 ) -> None:
-    login = properties(tmp_path / "login.properties", broker, mechanism)
-    where = ("--bootstrap-server", broker.bootstrap, "--topic", "t")
+    listener = over_tls if protocol == "SASL_SSL" else broker
+    login = properties(tmp_path / "login.properties", listener, mechanism)
+    where = ("--bootstrap-server", listener.bootstrap, "--topic", "t")
+    topics = "org.apache.kafka.tools.TopicCommand"
+    run(libs, topics, *where, "--create", "--partitions", "2", "--command-config", login)
+    described = run(libs, topics, *where, "--describe", "--command-config", login)
+    assert "PartitionCount: 2" in described
     producer = ("org.apache.kafka.tools.ConsoleProducer", "kafka.tools.ConsoleProducer")
     tool = producer[0] if NEWEST_KAFKA_VERSION in str(libs) else producer[1]
     run(libs, tool, *where, "--producer.config", login, stdin="one\ntwo\n")

@@ -1,4 +1,7 @@
-"""A broker with a PLAINTEXT listener beside one with SASL, and the ways to log in there."""
+"""A broker with a PLAINTEXT listener beside one with SASL, and the ways to log in there.
+
+With an authority it has a third listener, where SASL goes over TLS.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,28 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.certificates import Authority
 from tidelog.client import Admin, ScramMechanism, ScramUpsertion
 from tidelog.config.jaas import MODULES
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "alice", "alice's, =secret\\"
 QUOTED = PASSWORD.replace("\\", "\\\\")
+PLAIN_USERS = f'{MODULES["PLAIN"]} required user_{USER}="{QUOTED}" user_bob="bob-secret";'
 OVERRIDES = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-        f'{MODULES["PLAIN"]} required user_{USER}="{QUOTED}" user_bob="bob-secret";'
-    ),
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_USERS,
 }
+
+
+def overrides_with_tls(authority: Authority) -> dict[str, str]:
+    return {
+        **OVERRIDES,
+        "listeners": f"{OVERRIDES['listeners']},SASL_SSL://127.0.0.1:0",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": PLAIN_USERS,
+        **authority.broker_keys(),
+    }
 
 
 def jaas(mechanism: str, user: str = USER, password: str = PASSWORD) -> str:
@@ -28,26 +40,41 @@ def jaas(mechanism: str, user: str = USER, password: str = PASSWORD) -> str:
 
 
 class SaslBroker(NamedTuple):
+    """Seen through its listener with SASL; with an authority, through the one with TLS as well."""
+
     process: BrokerProcess
+    authority: Authority | None = None
 
     @property
     def plain_bootstrap(self) -> str:
         return self.process.bootstrap
 
     @property
+    def protocol(self) -> str:
+        return "SASL_PLAINTEXT" if self.authority is None else "SASL_SSL"
+
+    @property
     def bootstrap(self) -> str:
         """Of the listener with SASL."""
-        found = re.search(r"SASL_PLAINTEXT://([^,\s]+)", self.process.stdout_path.read_text())
+        found = re.search(rf"{self.protocol}://([^,\s]+)", self.process.stdout_path.read_text())
         assert found is not None
         return found[1]
+
+    def connection_keys(self) -> dict[str, str]:
+        """How tidelog's own clients, and Kafka's, get as far as the login."""
+        trust = {} if self.authority is None else self.authority.client_keys()
+        return {
+            **trust,
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": self.protocol,
+        }
 
     def config(
         self, mechanism: str, user: str = USER, password: str = PASSWORD, **more: Any
     ) -> dict[str, Any]:
         """Of tidelog's own clients, and of Kafka's."""
         return {
-            "bootstrap.servers": self.bootstrap,
-            "security.protocol": "SASL_PLAINTEXT",
+            **self.connection_keys(),
             "sasl.mechanism": mechanism,
             "sasl.jaas.config": jaas(mechanism, user, password),
             **{name.replace("_", "."): value for name, value in more.items()},
@@ -68,8 +95,12 @@ class SaslBroker(NamedTuple):
 
 
 def start_sasl_broker(
-    start: Callable[..., BrokerProcess], overrides: Mapping[str, str] | None = None
+    start: Callable[..., BrokerProcess],
+    overrides: Mapping[str, str] | None = None,
+    *,
+    authority: Authority | None = None,
 ) -> SaslBroker:
-    broker = SaslBroker(start({**OVERRIDES, **(overrides or {})}))
+    base = OVERRIDES if authority is None else overrides_with_tls(authority)
+    broker = SaslBroker(start({**base, **(overrides or {})}), authority)
     broker.add_user()
     return broker

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidelog.pipeline.declaration.parts import PipelineError, Place, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tidelog.pipeline.declaration.parts import View
 
@@ -21,7 +21,12 @@ _JOB = re.compile(r"^Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\):
 _JAVA_CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z]\w*(?:Exception|Error)): ")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+;?).*$", re.DOTALL)
 _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)')
-_OTHERS_CODE = re.compile(r"/(?:site|dist)-packages/|/pyspark/|^<")
+_TRACEBACK = "Traceback (most recent call last)"
+_OTHERS_CODE = re.compile(
+    r"/(?:site|dist)-packages/|/pyspark/|/tidelog/(?:spark|client|config)/|^<"
+)
+# Between an exception and the one that was raised because of it.
+_CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
 
 
 def spark_exception() -> type[Exception]:
@@ -66,18 +71,25 @@ def _stack_at(lines: list[str]) -> int:
 def raised_by_worker(text: str) -> str | None:
     """`ValueError: ... (views.py, line 3)` where Python code of a worker or of the driver's source
     has failed; the line is that of the innermost frame outside of installed packages."""
-    is_inside = False
+    lines = iter(text.splitlines())
+    raised = None
+    for line in lines:
+        if _TRACEBACK in line:
+            raised = _end_of_traceback(lines)
+        elif raised is not None and line.strip() and not line.startswith(_CHAINED):
+            break
+    return raised
+
+
+def _end_of_traceback(lines: Iterator[str]) -> str | None:
     place = ""
-    for line in text.splitlines():
-        if line.startswith("Traceback (most recent call last)"):
-            is_inside, place = True, ""
-        elif is_inside and (frame := _FRAME.match(line)):
+    for line in lines:
+        if frame := _FRAME.match(line):
             if not _OTHERS_CODE.search(frame[1]):
                 place = f" ({PurePath(frame[1]).name}, line {frame[2]})"
-        elif is_inside and line and not line[0].isspace():
+        elif line and not line[0].isspace():
             name, colon, message = line.partition(":")
-            raised = f"{name.rpartition('.')[2]}{colon}{message}".strip()
-            return raised + place
+            return f"{name.rpartition('.')[2]}{colon}{message}".strip() + place
     return None
 
 

@@ -451,12 +451,15 @@ def _batch_write(texts: OptionTexts) -> BatchWrite | None:
 
 def _require_transactions_possible(options: SinkOptions) -> None:
     try:
-        ProducerConfig({**options.client, "transactional.id": "any"})
+        ProducerConfig({**options.producer_options(), "transactional.id": "any"})
     except InvalidValue as problem:
         value = options.client.get(problem.name)
         raise InvalidOption(
             f"kafka.{problem.name}", f"{value} does not go with {EXACTLY_ONCE}: {problem.rule}"
-        ) from problem
+        ) from None
+    except ConfigError as problem:
+        told = without_values(str(problem), options.client.values())
+        raise InvalidOption("kafka.*", f"do not go with {EXACTLY_ONCE}: {told}") from None
 
 
 def client_options(

@@ -31,6 +31,7 @@ LONG = (
     "test_pipeline_changes.py",
     "test_pipeline_secrets.py",
     "test_record_formats.py",
+    "test_a_secured_pipeline",
     "test_the_declarative_program",
     "are_killed[rows by tasks]",
     "test_a_sink_without_a_marker_is_found_out",

@@ -48,6 +48,22 @@ def test_of_a_workers_traceback_the_last_line_is_told() -> None:
     assert summary(ValueError(text)) == "UnknownTopic: topic t: it is gone (x.py, line 3)"
 
 
+def test_of_exceptions_that_led_to_others_the_last_is_told() -> None:
+    """As Spark tells what failed in a commit: on the line of its own words."""
+    text = (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
+        "perform commit: Traceback (most recent call last):\n"
+        '  File "/home/me/src/tidelog/spark/writer.py", line 312, in commit_batch\n    run(\n'
+        "tidelog.client.errors.NotAuthorized: topic p: not authorized\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/src/tidelog/spark/writer.py", line 305, in commit\n    commit(\n'
+        "tidelog.spark.sink_ledger.ProgressTopicUnusable: topic p cannot be made\n\n"
+        "\tat org.apache.spark.X\nCaused by: Traceback (most recent call last):\n  more\nE: no\n"
+    )
+    assert summary(ValueError(text)) == "ProgressTopicUnusable: topic p cannot be made"
+
+
 def test_an_exception_without_a_message_is_told_with_the_line_of_the_users_file() -> None:
     text = (
         "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\n"

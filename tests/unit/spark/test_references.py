@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.config.jaas import MODULES
 from tidelog.spark.options import InvalidOption, sink_options, source_options
 from tidelog.spark.references import MissingReference, resolved
 
@@ -50,6 +51,29 @@ def test_options_keep_references_and_clients_get_values(monkeypatch: pytest.Monk
     )
     assert sink.client["client.id"] == "${env:SHOP_CLIENT}"
     assert sink.producer_options()["client.id"] == "mellon"
+
+
+def exactly_once(**more: str) -> dict[str, str]:
+    given = {"topic": "orders", "deliveryGuarantee": "exactly-once", **more}
+    return {"kafka.bootstrap.servers": "127.0.0.1:9092", **given}
+
+
+def test_an_exactly_once_sink_takes_its_login_from_a_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    login = f'{MODULES["PLAIN"]} required username="alice" password="mellon";'
+    monkeypatch.setenv("SHOP_LOGIN", login)
+    secured = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    given = exactly_once(**secured, **{"kafka.sasl.jaas.config": "${env:SHOP_LOGIN}"})
+    assert sink_options(given).producer_options()["sasl.jaas.config"] == login
+
+
+def test_what_does_not_go_with_exactly_once_is_refused_by_its_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHOP_ACKS", "1")
+    with pytest.raises(InvalidOption, match=r"kafka\.acks: \$\{env:SHOP_ACKS\} does not go with"):
+        sink_options(exactly_once(**{"kafka.acks": "${env:SHOP_ACKS}"}))
 
 
 @pytest.mark.parametrize("key", ["kafka.isolation.level", "kafka.fetch.min.bytes"])

@@ -56,6 +56,7 @@ class DemoSettings:
     minutes: int = 120  # of the shop's time
     tick_s: float = 0.3  # a minute of the shop's time, on the wall
     console_port: int | None = None  # 0: any free one; None: there is no console
+    metrics_port: int | None = None
 
     @property
     def pipeline_folder(self) -> Path:
@@ -65,10 +66,13 @@ class DemoSettings:
 class DemoBroker:
     """In a process of its own. Its log is a file in the demo's directory."""
 
-    def __init__(self, directory: Path, port: int) -> None:
-        self.log_file = directory / "broker.log"
-        self.data_directory = directory / "log"
-        self.port = port
+    def __init__(self, settings: DemoSettings) -> None:
+        self.log_file = settings.directory / "broker.log"
+        self.data_directory = settings.directory / "log"
+        self.port = settings.port
+        self.metrics = ""  # where its metrics are, if it tells them
+        if settings.metrics_port is not None:
+            self.metrics = f"http://127.0.0.1:{settings.metrics_port}"
         self.ready_line = ""
         self.bootstrap = ""
         self._process: BrokerProcess | None = None
@@ -80,6 +84,8 @@ class DemoBroker:
             "log.dirs": str(self.data_directory),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
         }
+        if self.metrics:
+            overrides["tidelog.metrics.listener"] = self.metrics
         with self.log_file.open("w") as log:
             self._process = BrokerProcess(overrides, stderr=log)
         self.ready_line = self._process.wait_until_ready()
@@ -117,6 +123,8 @@ class DemoConsole:
         folder.mkdir(parents=True, exist_ok=True)
         options = ["--listen", f"http://127.0.0.1:{self._settings.console_port}"]
         options += ["--logs", str(broker.data_directory), "--pipelines", str(folder)]
+        if broker.metrics:
+            options += ["--metrics", f"{broker.metrics}/metrics"]
         properties = {"bootstrap.servers": broker.bootstrap}
         with (self._settings.directory / "console.log").open("w") as log:
             self._process = ConsoleProcess(properties, *options, stderr=log)
@@ -136,7 +144,7 @@ class Demo:
     def __init__(self, settings: DemoSettings, out: TextIO) -> None:
         self.settings = settings
         self.out = out
-        self.broker = DemoBroker(settings.directory, settings.port)
+        self.broker = DemoBroker(settings)
         self.console = DemoConsole(settings)
         self.started_s = time.monotonic()
         self.feed: EventFeed | None = None
@@ -311,6 +319,8 @@ class Demo:
         if folder.exists():
             self._say(f"    kcat -b {self.broker.bootstrap} -C -e -t shop.revenue")
             self._say(f"    tidelog pipeline validate {folder}")
+        if self.broker.metrics:
+            self._say(f"    {self.broker.metrics}/metrics   metrics for Prometheus")
         address = self.console.address()
         if address:
             self._say(f"    {address}   the web console")

@@ -22,6 +22,7 @@ import pytest
 from tests.integration.spark.conftest import missing
 from tests.support.broker_process import dies_with_us
 from tests.support.console_client import Answer
+from tests.support.public_dashboards import DASHBOARDS, get, told_by
 from tests.support.spark_topics import SparkTopics
 
 if TYPE_CHECKING:
@@ -350,6 +351,9 @@ def test_the_demo_counts_every_event_and_its_console_shows_them(demo: list[str])
         assert sent is not None
         assert address is not None
         the_console_shows_the_demo(address[1], int(count[1]), sent[1])
+        metrics = re.search(r"(http://\S+)   metrics for Prometheus", told)
+        assert metrics is not None
+        public_dashboards_are_filled(metrics[1])
         process.send_signal(signal.SIGINT)
         assert process.wait(DEMO_TIMEOUT_S) == 0
 
@@ -375,14 +379,25 @@ def the_console_shows_the_demo(base: str, dead: int, sent: str) -> None:
         assert name in words_of(followed(base, topics, f"/topics/{name}"))
 
 
+def public_dashboards_are_filled(url: str) -> None:
+    """By one broker on one machine; the second time, as some things are told of what was between
+    two scrapes."""
+    get(url)
+    told = told_by([get(url)])
+    for dashboard in DASHBOARDS:
+        filled = dashboard.filled(told)
+        assert len(filled.by_nobody) <= 0.1 * len(dashboard.panels), filled.by_nobody
+    assert 'kafka_consumergroup_lag{consumergroup="shop-check"' in get(url)
+
+
 def test_without_java_the_demo_serves_the_broker_alone_until_a_signal(demo: list[str]) -> None:
     environment = {**os.environ, "JAVA_HOME": "", "PATH": str(Path(sys.executable).parent)}
     with started(demo, env=environment) as process:
         told = told_until(process, "Spark needs Java 17")
         assert told.startswith("tidelog ready ")
-        address = re.search(r"http://\S+", told_until(process, "the web console"))
+        address = re.search(r"(\S+?)/?   the web console", told_until(process, "the web console"))
         assert address is not None
-        assert "Brokers 1" in words_of(opened(address[0].rstrip("/"), "/"))
+        assert "Brokers 1" in words_of(opened(address[1], "/"))
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

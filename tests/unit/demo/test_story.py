@@ -21,6 +21,7 @@ class FakeBroker:
     ready_line = "tidelog ready broker.id=0"
     bootstrap = "127.0.0.1:9092"
     log_file = Path("broker.log")
+    metrics = ""
 
     def __init__(self, asked_max: int) -> None:
         self._left = asked_max

@@ -50,13 +50,20 @@ def command(
     """See it all work: a broker, a shop's events, a pipeline, a check."""
     from tidelog.broker_process import ConsoleProcess
     from tidelog.demo.story import DemoSettings, run_demo
-    from tidelog.tools.dev_cluster import CONSOLE_PORT
+    from tidelog.tools.dev_cluster import CONSOLE_PORT, METRICS_PORT
     from tidelog.tools.free_ports import free_ports
 
-    console_port: int | None = None
-    if not (no_console or once) and not ConsoleProcess.missing():
-        free = free_ports(CONSOLE_PORT if port else 0, 2)
-        console_port = next(each for each in free if each != port)
+    def free(first: int) -> int:
+        """The broker takes its port later."""
+        return next(each for each in free_ports(first if port else 0, 3) if each not in taken)
+
+    taken = {port}
+    metrics_port = console_port = None
+    if not once:
+        metrics_port = free(METRICS_PORT)
+        taken.add(metrics_port)
+        if not no_console and not ConsoleProcess.missing():
+            console_port = free(CONSOLE_PORT)
 
     return run_demo(
         DemoSettings(
@@ -67,5 +74,6 @@ def command(
             minutes=minutes,
             tick_s=tick,
             console_port=console_port,
+            metrics_port=metrics_port,
         )
     )

@@ -68,6 +68,7 @@ logger = logging.getLogger(__name__)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+COMMIT_GROUP_ID: Final = "commitGroupId"
 SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 SOURCE_OPTIONS: Final = (
     *SUBSCRIPTIONS,
@@ -89,7 +90,7 @@ SOURCE_OPTIONS: Final = (
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
     "includeHeaders",
-    "commitGroupId",
+    COMMIT_GROUP_ID,
     "path",
 )
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
@@ -102,13 +103,13 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "path", "queryName")
 ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 LIMITS_OF_A_TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-OF_STREAMS: Final = (*LIMITS_OF_A_TRIGGER, "commitGroupId")
+OF_STREAMS: Final = (*LIMITS_OF_A_TRIGGER, COMMIT_GROUP_ID)
 OF_A_BROKER: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
-    "commitGroupId",
+    COMMIT_GROUP_ID,
 )
 OF_FILES_TOO: Final = ("kafka.isolation.level", "kafka.check.crcs")
 REFUSED_BY_SOURCE: Final = {
@@ -289,7 +290,7 @@ class SourceOptions:
         """Called once a query, in the driver. Spark's kafka source warns of the same limits."""
         if self.path is not None:
             self._refuse_what_asks_a_broker()
-        for name in self._given_of(("commitGroupId",)):
+        for name in self._given_of((COMMIT_GROUP_ID,)):
             raise InvalidOption(name, "is for streaming queries: a batch commits nothing")
         for name in self._given_of(LIMITS_OF_A_TRIGGER):
             logger.warning("option %s has no effect on a batch query", name)
@@ -601,9 +602,9 @@ def _latest_if_no_match(texts: OptionTexts) -> bool:
 
 
 def _group_id(texts: OptionTexts) -> str | None:
-    text = texts.text("commitGroupId")
+    text = texts.text(COMMIT_GROUP_ID)
     if text is not None and not text.strip():
-        raise InvalidOption("commitGroupId", "is empty")
+        raise InvalidOption(COMMIT_GROUP_ID, "is empty")
     return text
 
 

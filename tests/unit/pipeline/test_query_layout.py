@@ -133,6 +133,17 @@ def test_dead_letters_have_a_query_of_their_own_where_nothing_shares(tmp_path: P
     }
 
 
+def test_a_group_is_committed_to_by_one_query_alone(tmp_path: Path) -> None:
+    def with_group(source: str) -> Pipeline:
+        options = 'options = { commitgroupid = "g" }\n'
+        heading = f"[source.{source}]\n"
+        return declared(tmp_path, TEXT.replace(heading, heading + options))
+
+    assert "clicks" in laid_out(with_group("clicks"), "counts")
+    with pytest.raises(PipelineError, match=r"toml:3: \[source.orders\] option commitGroupId.* 3 "):
+        laid_out(with_group("orders"), "counts")
+
+
 def test_a_sink_that_comes_later_joins_no_query_that_has_read_something(tmp_path: Path) -> None:
     pipeline = declared(tmp_path)
     ran(pipeline, "counts")

@@ -29,10 +29,11 @@ from tidelog.pipeline.queries.checkpoint import (
     sink_record,
 )
 from tidelog.pipeline.queries.restart_plan import REMOVED, REPLAYS
+from tidelog.spark.options import COMMIT_GROUP_ID
 from tidelog.spark.record_format import RAW
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -132,6 +133,7 @@ def lay_out(
     ]
     for query in queries:
         _check_sharing(pipeline, query, shapes)
+    _check_groups(pipeline, queries)
     return [_with_shape(query, plan.checkpoint, shapes, has_names) for query in queries]
 
 
@@ -183,6 +185,29 @@ def _check_sharing(pipeline: Pipeline, query: Query, shapes: Mapping[str, PlanSh
             )
 
 
+def _check_groups(pipeline: Pipeline, queries: Sequence[Query]) -> None:
+    """A group tells how far one query is. Two would write their offsets over each other."""
+    for source in pipeline.sources:
+        if not any(name.lower() == COMMIT_GROUP_ID.lower() for name in source.options):
+            continue
+        readers = [query.name for query in queries if source.name in _read_by(pipeline, query)]
+        if len(readers) > 1:
+            raise pipeline.error(
+                source.line,
+                f"[source.{source.name}] option {COMMIT_GROUP_ID}: it is for a source that one "
+                f"query reads, and {len(readers)} read this one ({', '.join(readers)}). "
+                "`tidelog pipeline status` tells how far each is",
+            )
+
+
+def _read_by(pipeline: Pipeline, query: Query) -> list[str]:
+    """Names of sources, each once."""
+    read = [query.letters_of] if query.letters_of else []
+    for sink in query.sinks:
+        read += upstream_sources(pipeline, sink.source)
+    return list(dict.fromkeys(read))
+
+
 def _with_shape(
     query: Query, checkpoint: Checkpoint, shapes: Mapping[str, PlanShape], has_names: bool
 ) -> Query:
@@ -220,11 +245,8 @@ def records(
     names = checkpoint.spark_names
     found = {}
     for query in queries:
-        read = [query.letters_of] if query.letters_of else []
-        for sink in query.sinks:
-            read += upstream_sources(pipeline, sink.source)
         found[query.name] = QueryRecord(
-            sources=tuple(names[source] for source in dict.fromkeys(read)),
+            sources=tuple(names[source] for source in _read_by(pipeline, query)),
             sinks={sink.name: sink_record(pipeline, sink) for sink in query.sinks},
             letters_of=names[query.letters_of] if query.letters_of else "",
             keeps_state=query.keeps_state,

@@ -53,11 +53,11 @@ def test_of_exceptions_that_led_to_others_the_last_is_told() -> None:
     text = (
         "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
         "perform commit: Traceback (most recent call last):\n"
-        '  File "/home/me/src/tidelog/spark/writer.py", line 312, in commit_batch\n    run(\n'
+        '  File "/opt/src/tidelog/spark/writer.py", line 312, in commit_batch\n    run(\n'
         "tidelog.client.errors.NotAuthorized: topic p: not authorized\n\n"
         "The above exception was the direct cause of the following exception:\n\n"
         "Traceback (most recent call last):\n"
-        '  File "/home/me/src/tidelog/spark/writer.py", line 305, in commit\n    commit(\n'
+        '  File "/opt/src/tidelog/spark/writer.py", line 305, in commit\n    commit(\n'
         "tidelog.spark.sink_ledger.ProgressTopicUnusable: topic p cannot be made\n\n"
         "\tat org.apache.spark.X\nCaused by: Traceback (most recent call last):\n  more\nE: no\n"
     )

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import hmac
+
 import pytest
 
+from tidelog.sasl import plain
 from tidelog.sasl.mechanism import SaslRefusal
 from tidelog.sasl.plain import PlainClient, PlainServer
 
@@ -57,6 +60,22 @@ def test_nobody_becomes_somebody_else_by_an_authorization_id() -> None:
     with pytest.raises(SaslRefusal, match="authorization id that is different from username"):
         server.evaluate(b"admin\0alice\0secret")
     assert server.user_or_none is None
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+def test_the_time_of_a_comparison_tells_nothing(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2021-38153. A name that does not exist is compared too."""
+    compared: list[bytes] = []
+
+    class Noted:
+        @staticmethod
+        def compare_digest(expected: bytes, given: bytes) -> bool:
+            compared.append(given)
+            return hmac.compare_digest(expected, given)
+
+    monkeypatch.setattr(plain, "hmac", Noted)
+    refusal_of(b"\0%s\0guess" % user.encode())
+    assert compared == [b"guess"]
 
 
 def test_both_ends_understand_each_other() -> None:

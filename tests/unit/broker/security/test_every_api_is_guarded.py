@@ -133,6 +133,16 @@ def produced(*, transactional: bool) -> dict[str, Any]:
     }
 
 
+def hidden_behind_others() -> dict[str, Any]:
+    """The records of a transaction in the second partition (CVE-2018-17196)."""
+    first, second = produced(transactional=False), produced(transactional=True)
+    (topic_data,) = first["topic_data"]
+    (row,) = second["topic_data"][0].partition_data
+    row.index = 1
+    topic_data.partition_data.append(row)
+    return {**second, "topic_data": [topic_data]}
+
+
 def fetched(**fields: Any) -> dict[str, Any]:
     row = of(ApiKey.FETCH, "FetchPartition", partition=0, partition_max_bytes=100)
     return {
@@ -147,6 +157,8 @@ def rows() -> Iterator[Row]:
     key = ApiKey
     yield Row(key.PRODUCE, 9, produced(transactional=False), (WRITE_TOPIC,))
     yield Row(key.PRODUCE, 9, produced(transactional=True), (WRITE_TXN, WRITE_TOPIC), title="txn")
+    request = hidden_behind_others()
+    yield Row(key.PRODUCE, 9, request, (WRITE_TXN, WRITE_TOPIC), title="hidden txn")
     yield Row(key.FETCH, 12, fetched(), (READ_TOPIC,))
     follower = fetched(replica_id=1)
     needed = (cluster("CLUSTER_ACTION"),)

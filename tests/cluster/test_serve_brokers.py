@@ -14,8 +14,11 @@ import psutil
 import pytest
 
 from tests.support.broker_process import TIDELOG, dies_with_us
+from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient, metadata
+from tidelog.client import Admin, NewTopic, Producer
+from tidelog.config.jaas import MODULES
 
 pytestmark = pytest.mark.integration
 
@@ -25,9 +28,10 @@ READY = re.compile(r"tidelog ready broker\.id=0,1 cluster\.id=\S+ listeners=(\S+
 
 
 @contextmanager
-def fleet(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def fleet(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The supervisor, and where its two brokers listen."""
-    command = [*TIDELOG, "serve", "--brokers", "2", "--port", "0", "--log-format", "json"]
+    command = [*TIDELOG, "serve", "--brokers", "2", "--log-format", "json"]
+    command += options or ("--port", "0")
     command += ["--data", str(tmp_path / "data"), "--override", f"broker.rack={RACK}"]
     with (tmp_path / "log.txt").open("w") as log:
         process = subprocess.Popen(
@@ -97,3 +101,35 @@ def test_nothing_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
             child.kill()
         assert not alive
         assert len(gone) == 3
+
+
+def test_one_configuration_file_is_for_all_brokers(tmp_path: Path) -> None:
+    """Also what they need to log in to each other; the coordination beside them has no such key."""
+    authority = Authority(tmp_path / "certificates")
+    users = 'username="broker" password="b" user_broker="b" user_alice="a"'
+    configuration = {
+        **authority.broker_keys(),
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{MODULES['PLAIN']} required {users};",
+    }
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in configuration.items()))
+    with fleet(tmp_path, "--config", str(file), "--strict") as (process, addresses):
+        login = f"{MODULES['PLAIN']} required username=alice password=a;"
+        client = {
+            **authority.client_keys(),
+            "bootstrap.servers": ",".join(addresses),
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": login,
+        }
+        with Admin(client) as admin:
+            admin.create_topics([NewTopic("both", 2, 2)])["both"].get()
+        with Producer(client) as producer:
+            for partition in range(2):
+                producer.send("both", value=b"x", partition=partition).result(60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_TIMEOUT_S) == 0

@@ -166,7 +166,8 @@ def _replication(config: BrokerConfig, count: int) -> dict[str, str]:
 
 
 class BrokerFleet:
-    """`settings` and `options` are what every broker is told on its command line."""
+    """`settings` and `options` are what every broker is told on its command line, `of_logs` what
+    every process is."""
 
     def __init__(
         self,
@@ -175,6 +176,7 @@ class BrokerFleet:
         options: Sequence[str],
         log: IO[str],
         *,
+        of_logs: Sequence[str] = (),
         is_json: bool,
     ) -> None:
         self._log = log
@@ -186,7 +188,7 @@ class BrokerFleet:
             (port,) = free_ports(0, 1)
             directory = plan.roots[0] / "zookeeper"
             self.coordination = ChildCoordination(
-                directory, port, options, partial(labelled, "process", "zookeeper")
+                directory, port, of_logs, partial(labelled, "process", "zookeeper")
             )
             extra["zookeeper.connect"] = self.coordination.address
         self.brokers = [
@@ -194,7 +196,7 @@ class BrokerFleet:
                 number,
                 own["listeners"],
                 {**settings, **own, **extra},
-                options,
+                [*of_logs, *options],
                 partial(labelled, "broker", number),
             )
             for number, own in enumerate(plan.overrides)

@@ -38,6 +38,7 @@ from tidelog.tools.cli.server_options import (
 
 if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
+    from tidelog.tools.broker_fleet import BrokerFleet
     from tidelog.tools.console_beside import ConsoleBeside
 
 POLL_S = 0.2
@@ -138,10 +139,19 @@ def command(
 
         beside = ConsoleBeside(loaded, console, can_write=console_write)
     if brokers is not None:
-        options = ["--log-level", log_level, "--log-format", log_format]
-        options += ["--kafka-env"] * kafka_env + ["--strict"] * strict
+        from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
+
+        options = ["--kafka-env"] * kafka_env + ["--strict"] * strict
         options += [] if config is None else ["--config", str(config)]
-        return _supervise(loaded, brokers, dict([*short, *override]), options, beside)
+        fleet = BrokerFleet(
+            plan_brokers(loaded, brokers),
+            dict([*short, *override]),
+            options,
+            sys.stderr,
+            of_logs=["--log-level", log_level, "--log-format", log_format],
+            is_json=log_format == "json",
+        )
+        return _supervise(fleet, loaded, beside)
 
     from tidelog.broker.process import run as run_broker
 
@@ -157,22 +167,12 @@ def _warn(text: str) -> None:
     print(f"tidelog: WARNING: {text}", file=sys.stderr, flush=True)
 
 
-def _supervise(
-    config: BrokerConfig,
-    count: int,
-    settings: dict[str, str],
-    options: list[str],
-    beside: ConsoleBeside | None,
-) -> int:
+def _supervise(fleet: BrokerFleet, config: BrokerConfig, beside: ConsoleBeside | None) -> int:
     """Until a signal; 0 if all brokers stopped cleanly."""
     from tidelog.service_notification import ServiceNotification
     from tidelog.stop_signals import interrupt_once
-    from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
 
     service = ServiceNotification(os.environ)
-
-    plan = plan_brokers(config, count)
-    fleet = BrokerFleet(plan, settings, options, sys.stderr, is_json="json" in options)
     request = interrupt_once()
     try:
         line = fleet.start(time.monotonic())

@@ -50,6 +50,8 @@ fmt: setup
 generate: setup
 	$(BIN)/python -m tidelog.protocol.generator
 	$(BIN)/python -m tidelog.config.reference
+	$(BIN)/python -m tidelog.config.client_reference
+	$(BIN)/python -m tidelog.tools.cli_reference
 
 # the documentation as a site in build/site; fails if a link is broken
 docs:

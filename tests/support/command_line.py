@@ -39,7 +39,12 @@ def flags_of(name: str) -> set[str]:
     assert command is not None
     found = {"--help"}
     for each in _with_verbs(command, context):
-        found |= {flag for option in each.params for flag in option.opts if flag.startswith("--")}
+        found |= {
+            flag
+            for option in each.params
+            for flag in (*option.opts, *option.secondary_opts)
+            if flag.startswith("--")
+        }
     return found
 
 

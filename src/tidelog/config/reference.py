@@ -111,14 +111,20 @@ def topic_rows(keys: Iterable[Key]) -> Iterator[str]:
 
 
 def row(key: Key, fifth: str) -> str:
+    *cells, doc, effect = cells_of(key)
+    return f"| {' | '.join([*cells, fifth, doc, effect])} |"
+
+
+def cells_of(key: Key) -> list[str]:
+    """Name, type, default, valid values, what it does, effect."""
     default = to_text(key.default)
     shown = "" if default is None else f"`{default}`" if default else "empty"
     valid = str(key.valid) if key.valid is not None else ""
     name = f"`{key.name}`" + (" (internal)" if key.internal else "")
     kind, reason, _ = key.effect
     effect = kind.value if kind is EffectKind.WIRED else f"*{kind.value}*: {reason}"
-    cells = (name, ConfigType(key.type).name.lower(), shown, valid, fifth, key.doc, effect)
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    cells = (name, ConfigType(key.type).name.lower(), shown, valid, key.doc, effect)
+    return [cell.replace("|", "/") for cell in cells]
 
 
 if __name__ == "__main__":

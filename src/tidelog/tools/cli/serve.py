@@ -139,18 +139,9 @@ def command(
 
         beside = ConsoleBeside(loaded, console, can_write=console_write)
     if brokers is not None:
-        from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
-
         options = ["--kafka-env"] * kafka_env + ["--strict"] * strict
         options += [] if config is None else ["--config", str(config)]
-        fleet = BrokerFleet(
-            plan_brokers(loaded, brokers),
-            dict([*short, *override]),
-            options,
-            sys.stderr,
-            of_logs=["--log-level", log_level, "--log-format", log_format],
-            is_json=log_format == "json",
-        )
+        fleet = _fleet(loaded, brokers, dict([*short, *override]), options, log_level, log_format)
         return _supervise(fleet, loaded, beside)
 
     from tidelog.broker.process import run as run_broker
@@ -165,6 +156,26 @@ def command(
 
 def _warn(text: str) -> None:
     print(f"tidelog: WARNING: {text}", file=sys.stderr, flush=True)
+
+
+def _fleet(
+    config: BrokerConfig,
+    count: int,
+    settings: dict[str, str],
+    options: list[str],
+    log_level: str,
+    log_format: str,
+) -> BrokerFleet:
+    from tidelog.tools.broker_fleet import BrokerFleet, plan_brokers
+
+    return BrokerFleet(
+        plan_brokers(config, count),
+        settings,
+        options,
+        sys.stderr,
+        of_logs=["--log-level", log_level, "--log-format", log_format],
+        is_json=log_format == "json",
+    )
 
 
 def _supervise(fleet: BrokerFleet, config: BrokerConfig, beside: ConsoleBeside | None) -> int:

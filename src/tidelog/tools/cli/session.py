@@ -223,7 +223,7 @@ def milliseconds(text: str, *, bits: int = 31) -> int:
     return value
 
 
-class _Global(SectionOption):
+class GlobalOption(SectionOption):
     section = "Global options"
 
 
@@ -272,14 +272,14 @@ def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: st
 
 def global_options() -> list[click.Option]:
     return [
-        _Global(
+        GlobalOption(
             ["-b", "--bootstrap-server"],
             metavar="HOST:PORT",
             expose_value=False,
             callback=_bootstrap,
             help=f"Brokers to ask first, by default those of the context or {DEFAULT_SERVER}.",
         ),
-        _Global(
+        GlobalOption(
             ["-X", "properties"],
             type=KeyValue(),
             multiple=True,
@@ -288,7 +288,7 @@ def global_options() -> list[click.Option]:
             callback=_properties,
             help="A setting of Kafka's clients; may be given often.",
         ),
-        _Global(
+        GlobalOption(
             ["--config", "config_file"],
             type=click.Path(path_type=Path),
             metavar="FILE",
@@ -296,7 +296,7 @@ def global_options() -> list[click.Option]:
             callback=_config_file,
             help="A client.properties with such settings.",
         ),
-        _Global(
+        GlobalOption(
             ["--context", "context_name"],
             metavar="NAME",
             expose_value=False,
@@ -304,14 +304,14 @@ def global_options() -> list[click.Option]:
             shell_complete=complete_contexts,
             help="Another context than the current one (see `tidelog context`).",
         ),
-        _Global(
+        GlobalOption(
             ["-o", "--output", "output_format"],
             type=click.Choice(FORMATS),
             expose_value=False,
             callback=_output,
             help="How to print what is found; a table by default.",
         ),
-        _Global(
+        GlobalOption(
             ["--timeout"],
             type=Parsed("TIME", milliseconds),
             metavar="TIME",

@@ -164,9 +164,15 @@ def test_records_deleted_by_request_by_retention_and_by_compaction(
     expired = finding(explain("record", "old", "0", "0"), "deleted-by-retention")
     assert expired["why"] == "its segment was older than retention.ms=1"
     eventually(has(explain, "compacted", "record", "keyed", "0", "0"))
-    found = explain("record", "keyed", "0", "0")
-    assert finding(found, "compacted")["since"] is not None
-    assert found["timeline"][0]["event"] == "log-cleaned"
+
+    def is_dated() -> bool:
+        """The event of the cleaning follows it."""
+        found = explain("record", "keyed", "0", "0")
+        if finding(found, "compacted")["since"] is None:
+            return False
+        return bool(found["timeline"][0]["event"] == "log-cleaned")
+
+    eventually(is_dated)
 
 
 def test_the_epochs_of_a_group_of_the_consumer_protocol(

@@ -66,10 +66,20 @@ class LoopPause:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._go_on = threading.Event()
+        self._go_on.set()
 
     def begin(self) -> None:
+        """Returns when the loop is held."""
+        if not self._go_on.is_set():
+            return
         self._go_on.clear()
-        self._loop.call_soon_threadsafe(self._go_on.wait)
+        is_held = threading.Event()
+        self._loop.call_soon_threadsafe(self._hold, is_held)
+        is_held.wait()
+
+    def _hold(self, is_held: threading.Event) -> None:
+        is_held.set()
+        self._go_on.wait()
 
     def end(self) -> None:
         self._go_on.set()

@@ -60,6 +60,47 @@ def test_a_file_with_warnings_alone_is_valid_unless_it_has_to_be_strict(
     assert (row["line"], row["level"], row["key"]) == (1, "warning", "com.example.key")
 
 
+TLS = """\
+listeners=EXT://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9093
+listener.security.protocol.map=EXT:SSL,PLAINTEXT:PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location=server.pem
+ssl.truststore.type=PEM
+ssl.truststore.location=ca.pem
+ssl.client.auth=required
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ssl.cipher.suites=FOO", "8: error: listener EXT: ssl.cipher.suites: FOO is not known"),
+        (
+            "listener.name.ext.ssl.enabled.protocols=TLSv9",
+            "8: error: listener EXT: ssl.enabled.protocols: TLSv9 is not spoken here",
+        ),
+        (
+            "ssl.endpoint.identification.algorithm=x",
+            "8: error: listener EXT: ssl.endpoint.identification.algorithm=x",
+        ),
+        (
+            "ssl.principal.mapping.rules=RULE:(/x",
+            "8: error: listener EXT: ssl.principal.mapping.rules: ",
+        ),
+        ("ssl.keystore.type=x", "8: error: listener EXT: ssl.keystore.type=x is not known"),
+        ("ssl.keystore.location=", " error: listener EXT: a TLS listener needs a key"),
+        ("ssl.truststore.location=", ": error: listener EXT: ssl.client.auth=required needs"),
+        ("ssl.truststore.password=x", ": error: listener EXT: ssl.truststore.password cannot be"),
+    ],
+)
+def test_tls_that_no_listener_could_start_with_is_an_error_without_a_look_at_the_stores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, said: str
+) -> None:
+    assert main(["config", "validate", file_with(tmp_path, TLS)]) == 0
+    assert main(["config", "validate", file_with(tmp_path, f"{TLS}{change}\n")]) == 1
+    assert said in capsys.readouterr().out
+
+
 def test_a_good_file_and_one_that_is_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,28 @@ def test_files_differ_by_values_not_by_their_texts(
     assert main(["config", "diff", left, left]) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "differing"),
+    [
+        ("", []),
+        ("broker.id=-1\n", []),
+        ("node.id=7\n", []),
+        ("node.id=8\n", ["broker.id", "node.id"]),
+    ],
+)
+def test_a_broker_does_not_differ_from_its_own_file_by_a_number_it_found(
+    tmp_path: Path, text: str, differing: list[str]
+) -> None:
+    entries = {
+        name: ConfigEntry(name, "7", ConfigSource.STATIC_BROKER, False, False, 2)
+        for name in ("broker.id", "node.id")
+    }
+    rows = differences(
+        side_of_file(Path(file_with(tmp_path, text))), side_of_broker("broker:7", entries)
+    )
+    assert [row["key"] for row in rows] == differing
+
+
 def test_a_secret_of_a_broker_cannot_be_compared(tmp_path: Path) -> None:
     file = side_of_file(Path(file_with(tmp_path, "ssl.key.password=hush\nnum.partitions=3\n")))
     entries = {

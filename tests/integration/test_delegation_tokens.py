@@ -30,6 +30,7 @@ from tidelog.client import (
 from tidelog.client.admin.credentials import Principal
 from tidelog.client.errors import ClientError
 from tidelog.config.jaas import SCRAM_MODULE
+from tidelog.config.server_properties import escaped_value, load_properties
 from tidelog.errors import ErrorCode
 
 SECRET = {"delegation.token.secret.key": "the secret of all brokers"}
@@ -297,6 +298,20 @@ class TestCommand:
         self.run(bob, "token", "create", "--save", str(saved), "--mechanism", "scram-sha-256")
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
         self.run(saved, "topic", "list")
+
+    def test_a_saved_login_has_the_makers_own_mechanism_and_certificates_in_lines(
+        self, broker: SaslBroker, tmp_path: Path
+    ) -> None:
+        """A broker may have only one of the two mechanisms."""
+        alice, saved = tmp_path / "alice.properties", tmp_path / "token"
+        alice.write_text(
+            "".join(f"{k}={escaped_value(v)}\n" for k, v in broker.config("SCRAM-SHA-256").items())
+            + "ssl.truststore.certificates=BEGIN\\nsecurity.protocol\\n"
+        )
+        self.run(alice, "token", "create", "--save", str(saved))
+        texts = {each.key: each.value for each in load_properties(saved)}
+        assert texts["sasl.mechanism"] == "SCRAM-SHA-256"
+        assert texts["ssl.truststore.certificates"] == "BEGIN\nsecurity.protocol\n"
 
     def test_kafkas_own_tool_has_its_flags_and_words(
         self, broker: SaslBroker, tmp_path: Path

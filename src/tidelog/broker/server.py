@@ -606,21 +606,13 @@ def _network_settings(config: BrokerConfig) -> NetworkSettings:
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
         backlog=config["socket.listen.backlog.size"],
         tls={
-            endpoint.listener_name: _tls_settings(config, endpoint)
+            endpoint.listener_name: TlsSettings.of_listener(config, endpoint)
             for endpoint in config.listeners
             if endpoint.is_encrypted
         },
     )
     if config["queued.max.request.bytes"] > 0:
         return replace(settings, bytes_in_flight_max=config["queued.max.request.bytes"])
-    return settings
-
-
-def _tls_settings(config: BrokerConfig, endpoint: Endpoint) -> TlsSettings:
-    settings = TlsSettings.of(config.tls_values(endpoint), f"listener {endpoint.listener_name}")
-    if endpoint.needs_sasl:
-        # Whoever authenticates by SASL has its name from there.
-        return replace(settings, principal_mapping_rules=None)
     return settings
 
 

@@ -196,7 +196,7 @@ class BrokerConfig:
         require_own_vote(self[VOTERS], node_id)
 
     def with_overrides(self, overrides: Mapping[str, str]) -> BrokerConfig:
-        return BrokerConfig({**self.originals, **overrides})
+        return BrokerConfig({**self.originals, **with_both_ids(overrides)})
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

@@ -8,11 +8,12 @@ Values are not shown where they may be secret.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.config.broker import BrokerConfig, find_key
-from tidelog.config.definition import InvalidValue
+from tidelog.config.broker import BrokerConfig, find_key, listener_of, part_of_listener
+from tidelog.config.definition import ConfigError, InvalidValue
 from tidelog.config.server_properties import Setting, doubts_about, load_properties
 
 WORD = re.compile(r"[\w.-]+\w")
@@ -25,8 +26,13 @@ class Problem(NamedTuple):
     message: str
 
 
-def check_file(path: Path) -> list[Problem]:
-    """In the order of the lines. Raises ConfigError if the file cannot be read at all."""
+def check_file(
+    path: Path, more: Callable[[BrokerConfig], Iterable[ConfigError]] = lambda _: ()
+) -> list[Problem]:
+    """In the order of the lines. Raises ConfigError if the file cannot be read at all.
+
+    `more` are problems of what is otherwise a good configuration.
+    """
     items = load_properties(path)
     lines = {item.key: item.line for item in items}  # the last one holds
     found = [
@@ -37,6 +43,8 @@ def check_file(path: Path) -> list[Problem]:
     ]
     properties = {item.key: item.value for item in items}
     problems = BrokerConfig.problems(properties)
+    if not problems:
+        problems += more(BrokerConfig(properties))
     for text in dict.fromkeys(map(_message, problems)):
         for part in _complaints(text, lines):
             key = _named_key(part, lines)
@@ -68,4 +76,7 @@ def _complaints(text: str, lines: dict[str, int]) -> list[str]:
 
 
 def _named_key(text: str, lines: dict[str, int]) -> str | None:
-    return next((word for word in WORD.findall(text) if word in lines), None)
+    """The listener's own, if it has one."""
+    words = WORD.findall(text)
+    own = (key for key in lines if part_of_listener(key) in words and listener_of(key) in words)
+    return next(own, None) or next((word for word in words if word in lines), None)

@@ -115,6 +115,14 @@ def unescape(raw: str, number: int) -> str:
     return "".join(out)
 
 
+def escaped_value(text: str) -> str:
+    """How a file has to spell a value."""
+    spelled = text.replace("\\", "\\\\")
+    for letter, char in ESCAPES.items():
+        spelled = spelled.replace(char, f"\\{letter}")
+    return f"\\{spelled}" if spelled.startswith(" ") else spelled
+
+
 def unicode_escape(digits: str, number: int) -> str:
     if len(digits) != 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
         raise ConfigError(f"line {number}: malformed \\u{digits} escape")

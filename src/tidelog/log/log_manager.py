@@ -84,14 +84,28 @@ class PendingLogs:
     `LogManager.take_in` takes in those that could be made.
     """
 
-    def __init__(self, wanted: Iterable[WantedLog], environment: LogEnvironment) -> None:
+    def __init__(
+        self,
+        wanted: Iterable[WantedLog],
+        forget: Mapping[LogDirectory, Sequence[PendingWrite]],
+        environment: LogEnvironment,
+    ) -> None:
+        """`forget` takes out of the checkpoints what they say of earlier logs of that name."""
         self.wanted = list(wanted)
+        self._forget = forget
         self._environment = environment
         self.made: list[tuple[LogDirectory, PartitionLog]] = []
 
     def run(self) -> None:
+        failed: set[LogDirectory] = set()
+        for directory, writes in self._forget.items():
+            try:
+                write_all(writes, self._environment)
+            except StorageError:
+                failed.add(directory)  # as if the log could not be made
         for wanted in self.wanted:
-            attempt(f"making the log of {wanted.topic_partition}", partial(self._make, wanted))
+            if wanted.directory not in failed:
+                attempt(f"making the log of {wanted.topic_partition}", partial(self._make, wanted))
 
     def _make(self, wanted: WantedLog) -> None:
         topic_partition, topic_id, config, directory = wanted
@@ -101,6 +115,16 @@ class PendingLogs:
         except StorageError:
             return  # reported; `LogManager.get_or_create` tries elsewhere, or says why not
         self.made.append((directory, log))
+
+
+def write_all(writes: Iterable[PendingWrite], environment: LogEnvironment) -> None:
+    """Checkpoints that a new log must not be without; StorageError."""
+    for write in writes:
+        try:
+            write.run()
+        except OSError as error:
+            environment.io_failed(write.path, "write a checkpoint", error)
+            raise StorageError(f"cannot write {write.path}: {error}") from error
 
 
 class FoundPartition(NamedTuple):
@@ -368,6 +392,7 @@ class LogManager:
         for directory in self._candidates(topic_partition):
             folder = directory.folder_for(topic_partition)
             try:
+                write_all(self._forgetting(directory, [topic_partition]), self._environment)
                 log = create_log(folder, topic_partition, topic_id, config, self._environment)
             except StorageError:
                 if self.directories.is_online(directory):
@@ -376,6 +401,21 @@ class LogManager:
             self._add(directory, log)
             return log
         raise StorageError(f"cannot create {topic_partition}: no log directory is online")
+
+    def _forgetting(
+        self, directory: LogDirectory, topic_partitions: Iterable[TopicPartition]
+    ) -> list[PendingWrite]:
+        """What has to be written before a log is made there.
+
+        Rows of a log that was deleted, or has moved away, stay until the next checkpoint. After a
+        crash they would hold for the new log: its records below the old start would be dropped.
+        """
+        names = {
+            name
+            for topic_partition in topic_partitions
+            for name in directory.checkpoints_that_may_have(topic_partition)
+        }
+        return list(self._pending_checkpoints(directory, sorted(names)))
 
     def _candidates(
         self,
@@ -408,7 +448,13 @@ class LogManager:
                 config = self._topic_config(topic_partition.topic)
                 pending.append(WantedLog(topic_partition, topic_id, config, directory))
                 promised[directory] += 1
-        return PendingLogs(pending, self._environment)
+        forget = {
+            directory: self._forgetting(
+                directory, [each.topic_partition for each in pending if each.directory is directory]
+            )
+            for directory in promised
+        }
+        return PendingLogs(pending, forget, self._environment)
 
     def take_in(self, pending: PendingLogs) -> None:
         """Not those in a directory that has failed meanwhile: they are made elsewhere."""
@@ -430,6 +476,7 @@ class LogManager:
 
     def create_future(self, topic_partition: TopicPartition, directory: LogDirectory) -> FutureLog:
         """A copy of the log that is to take its place; StorageError if it cannot be made."""
+        write_all(self._forgetting(directory, [topic_partition]), self._environment)
         return self.futures.create(self._logs[topic_partition], directory)
 
     def replace_with_future(self, future: FutureLog) -> OSError | None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.clock import Clock
 from tidelog.config.broker import BrokerConfig
 from tidelog.errors import KafkaError
-from tidelog.log.directory.checkpoints import CLEANER_FILE
+from tidelog.log.directory.checkpoints import CLEANER_FILE, LOG_START_FILE
 from tidelog.log.directory.log_directory import LogDirectory
 from tidelog.log.future_log import FutureLog, Piece, forget_replaced
 from tidelog.log.log_errors import StorageError
@@ -171,7 +171,7 @@ class ReplicaMoves:
         if await self._copy(future):
             return False
         await self._in_thread(future.make_ready)
-        await self._note_cleaned(future)
+        await self._note_offsets(future)
         for _ in range(TAIL_ROUNDS_MAX):
             if not await self._copy(future):
                 break
@@ -181,11 +181,15 @@ class ReplicaMoves:
         await self._in_thread(partial(self._sync, future, old_folder))
         return True
 
-    async def _note_cleaned(self, future: FutureLog) -> None:
-        """A log with gaps is only good if its directory says that it has been cleaned."""
+    async def _note_offsets(self, future: FutureLog) -> None:
+        """A log with gaps is only good if its directory says that it has been cleaned, and deleted
+        records stay deleted only if it says where the log starts.
+        """
+        names = [LOG_START_FILE]
         if future.current.cleaner_offset >= 0:
-            for write in self._logs.pending_checkpoints(CLEANER_FILE):
-                await self._in_thread(write.run)
+            names.append(CLEANER_FILE)
+        for write in self._logs.pending_checkpoints(*names):
+            await self._in_thread(write.run)
 
     async def _copy(self, future: FutureLog) -> bool:
         """Copy one piece; False when so little is left that the swap can copy it."""

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from tidelog.tls.certificate import Certificate, first_certificate, subject_of
@@ -27,6 +28,7 @@ from tidelog.tls.stores import (
     in_memory,
     read_key_store,
     read_trust_store,
+    require_sound,
     stamp_of,
 )
 
@@ -76,24 +78,42 @@ def stamps_of(settings: TlsSettings) -> tuple[Stamp, Stamp]:
     return stamp_of(settings.key_store), stamp_of(settings.trust_store)
 
 
-def server_contexts(settings: TlsSettings, *, among_brokers: bool = False) -> TlsContexts:
-    """Raises TlsConfigError. `among_brokers`: brokers call each other by this listener."""
-    stamps = stamps_of(settings)  # before reading: a file that changes meanwhile is read again
-    key_store, trusted = _stores(settings)
-    if key_store is None:
-        raise settings.refused(
+def listener_problems(settings: TlsSettings) -> Iterator[TlsConfigError]:
+    """What is wrong with them whatever the stores hold. Reads no file."""
+    for store in (settings.key_store, settings.trust_store):
+        try:
+            require_sound(store)
+        except TlsConfigError as error:
+            yield settings.refused(str(error))
+    if not settings.key_store.is_set:
+        yield settings.refused(
             "a TLS listener needs a key and a certificate: set ssl.keystore.type and "
             "ssl.keystore.location (`tidelog certs` makes some for development)"
         )
+    if settings.client_auth is not ClientAuth.NONE and not settings.trust_store.is_set:
+        yield settings.refused(
+            f"ssl.client.auth={settings.client_auth} needs certificates to trust: set "
+            "ssl.truststore.type and ssl.truststore.location"
+        )
+    for step in (partial(_context, ssl.PROTOCOL_TLS_SERVER), _namer):
+        try:
+            step(settings)
+        except TlsConfigError as error:
+            yield error
+
+
+def server_contexts(settings: TlsSettings, *, among_brokers: bool = False) -> TlsContexts:
+    """Raises TlsConfigError. `among_brokers`: brokers call each other by this listener."""
+    for problem in listener_problems(settings):
+        raise problem
+    stamps = stamps_of(settings)  # before reading: a file that changes meanwhile is read again
+    key_store, trusted = _stores(settings)
+    assert key_store is not None, settings.where
     server = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     server.num_tickets = 0
     _load_key(server, key_store, settings)
     if settings.client_auth is not ClientAuth.NONE:
-        if trusted is None:
-            raise settings.refused(
-                f"ssl.client.auth={settings.client_auth} needs certificates to trust: set "
-                "ssl.truststore.type and ssl.truststore.location"
-            )
+        assert trusted is not None, settings.where
         _trust(server, trusted, settings)
         required = settings.client_auth is ClientAuth.REQUIRED
         server.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL

@@ -6,11 +6,15 @@ Secrets are not part of how settings print.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.config.definition import ConfigError, Value
+
+if TYPE_CHECKING:
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.listeners import Endpoint
 
 TLS_1_2: Final = "TLSv1.2"
 TLS_1_3: Final = "TLSv1.3"
@@ -89,6 +93,14 @@ class TlsSettings:
             allow_dn_changes=values.get("ssl.allow.dn.changes") is True,
             allow_san_changes=values.get("ssl.allow.san.changes") is True,
         )
+
+    @classmethod
+    def of_listener(cls, config: BrokerConfig, endpoint: Endpoint) -> TlsSettings:
+        settings = cls.of(config.tls_values(endpoint), f"listener {endpoint.listener_name}")
+        if endpoint.needs_sasl:
+            # Whoever authenticates by SASL has its name from there.
+            return replace(settings, principal_mapping_rules=None)
+        return settings
 
     def refused(self, text: str) -> TlsConfigError:
         return TlsConfigError(f"{self.where}: {text}" if self.where else text)

@@ -66,7 +66,7 @@ def stamp_of(settings: StoreSettings) -> Stamp:
 
 def read_key_store(settings: StoreSettings) -> KeyStore | None:
     """None where there is none to be read."""
-    _require_one_source(settings)
+    require_sound(settings)
     if settings.certificates is not None:
         assert settings.key is not None
         return _pem_key_store(settings, settings.key + "\n" + settings.certificates)
@@ -80,7 +80,7 @@ def read_key_store(settings: StoreSettings) -> KeyStore | None:
 
 def read_trust_store(settings: StoreSettings) -> str | None:
     """Certificates in PEM; None where there is none to be read."""
-    _require_one_source(settings)
+    require_sound(settings)
     if settings.certificates is not None:
         return _certificates(settings, settings.certificates)
     if settings.location is None:
@@ -93,8 +93,8 @@ def read_trust_store(settings: StoreSettings) -> str | None:
     return _certificates(settings, "".join(_pem_of(each.certificate) for each in found))
 
 
-def _require_one_source(settings: StoreSettings) -> None:
-    """Kafka's rules of what may be set together."""
+def require_sound(settings: StoreSettings) -> None:
+    """Kafka's rules of what may be set together, and a type that can be read. Reads no file."""
     has_inline = settings.key is not None or settings.certificates is not None
     if has_inline and settings.type.upper() != PEM:
         raise TlsConfigError(
@@ -115,6 +115,10 @@ def _require_one_source(settings: StoreSettings) -> None:
         raise TlsConfigError(
             f"{settings.named('password')} cannot be set with {settings.named('type')}=PEM{hint}"
         )
+    if settings.location is not None and settings.type.upper() not in (PEM, PKCS12, JKS):
+        raise TlsConfigError(
+            f"{settings.named('type')}={settings.type} is not known: use PEM or PKCS12"
+        )
 
 
 def _read(settings: StoreSettings) -> tuple[str, bytes]:
@@ -130,12 +134,7 @@ def _read(settings: StoreSettings) -> tuple[str, bytes]:
         ) from error
     if len(data) > _STORE_BYTES_MAX:
         raise TlsConfigError(f"{settings.named('location')}: {location} is larger than 16 MiB")
-    wanted = settings.type.upper()
-    if wanted not in (PEM, PKCS12, JKS):
-        raise TlsConfigError(
-            f"{settings.named('type')}={settings.type} is not known: use PEM or PKCS12"
-        )
-    if wanted == PEM:
+    if settings.type.upper() == PEM:
         return PEM, data
     if data.startswith(_JKS_MAGIC):
         raise TlsConfigError(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.config.broker import BROKER_TABLE, find_key
+from tidelog.config.broker import BROKER_TABLE, ID_KEYS, find_key
 from tidelog.config.definition import ConfigError, to_text
 from tidelog.config.server_properties import load_properties
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 HIDDEN: Final = "(hidden)"
 UNSEEN: Final = object()  # set, but the broker does not tell to what
 NOT_SET: Final = "(not set)"
+TO_BE_FOUND: Final = "-1"  # the broker found its number in meta.properties, or was given one
 
 
 class Side(NamedTuple):
     name: str
     texts: Mapping[str, object]  # of the keys that are set; UNSEEN, or a text
+    runs: bool = False  # a broker, not a file
 
 
 def side_of_file(path: Path) -> Side:
@@ -38,12 +40,13 @@ def side_of_broker(name: str, entries: Mapping[str, ConfigEntry]) -> Side:
         for key, entry in entries.items()
         if entry.value is not None or (entry.is_sensitive and not entry.is_default)
     }
-    return Side(name, texts)
+    return Side(name, texts, runs=True)
 
 
 def differences(left: Side, right: Side) -> list[dict[str, object]]:
     """A row for each key that differs, or cannot be compared."""
     rows = []
+    runs = left.runs or right.runs
     for name in sorted({*left.texts, *right.texts}):
         ours, theirs = _value(left, name), _value(right, name)
         if UNSEEN in (ours, theirs):
@@ -53,7 +56,7 @@ def differences(left: Side, right: Side) -> list[dict[str, object]]:
                 note = "differs"
             else:
                 note = "cannot be compared"
-        elif ours == theirs:
+        elif ours == theirs or (name in ID_KEYS and runs and TO_BE_FOUND in (ours, theirs)):
             continue
         else:
             note = "differs"
@@ -70,7 +73,8 @@ def differences(left: Side, right: Side) -> list[dict[str, object]]:
 
 def _value(side: Side, name: str) -> object:
     key = find_key(name)
-    text = side.texts.get(name)
+    names = (name, *ID_KEYS) if name in ID_KEYS else (name,)  # each of the two stands for both
+    text = next((side.texts[each] for each in names if each in side.texts), None)
     if text is UNSEEN:
         return text
     if text is None:

@@ -136,6 +136,13 @@ def test_a_broker_id_that_is_not_set_is_0_and_says_so() -> None:
     assert BrokerConfig({"node.id": "0"}).broker_id_is_set
 
 
+@pytest.mark.parametrize("key", ["broker.id", "node.id"])
+def test_a_broker_id_of_minus_1_gives_way_to_the_one_that_is_found(key: str) -> None:
+    """meta.properties, or ZooKeeper, has the number of a file that says broker.id=-1."""
+    config = BrokerConfig({key: "-1"}).with_overrides({"broker.id": "1001"})
+    assert (config.broker_id, config["node.id"]) == (1001, 1001)
+
+
 def test_log_dirs_go_before_log_dir() -> None:
     assert BrokerConfig({"log.dir": "/a"}).log_dirs == (Path("/a"),)
     both = {"log.dir": "/a", "log.dirs": " /b , /c,"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.topic import LogConfig
 from tidelog.errors import ErrorCode, KafkaError, StartupError
 from tidelog.log.directory.checkpoints import (
+    CHECKPOINT_FILES,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -238,6 +240,105 @@ def test_of_two_checkpoints_the_later_one_stays_whoever_is_first(broker: Broker)
     early.run()
     content = (broker.paths[0] / "replication-offset-checkpoint").read_bytes()
     assert content == b"0\n1\nevents 0 6\n"
+
+
+def a_log_with_rows(manager: LogManager) -> None:
+    """In every checkpoint of its directory."""
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    fill(log, 6)
+    log.flush()
+    log.maybe_increment_log_start_offset(4)
+    log.cleaner_offset = 5
+    for name in CHECKPOINT_FILES:
+        checkpoint(manager, name)
+
+
+def must_be_a_new_log_of_3(broker: Broker) -> None:
+    log = broker.kill_and_start().get(partition(0))
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    assert (log.recovery_point, log.high_watermark, log.cleaner_offset) == (0, 0, -1)
+
+
+def test_offsets_of_a_deleted_log_are_not_those_of_one_that_is_made_anew(broker: Broker) -> None:
+    """By the old start offset, the records of the new log would be dropped after a crash."""
+    manager = broker.start()
+    a_log_with_rows(manager)
+    manager.async_delete(partition(0))
+    fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
+    must_be_a_new_log_of_3(broker)
+
+
+def test_offsets_of_a_deleted_log_are_forgotten_by_the_thread_that_makes_it_anew(
+    broker: Broker,
+) -> None:
+    manager = broker.start()
+    a_log_with_rows(manager)
+    manager.async_delete(partition(0))
+    pending = many_logs(manager, 1)
+    pending.run()
+    manager.take_in(pending)
+    fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
+    must_be_a_new_log_of_3(broker)
+
+
+def test_offsets_of_a_folder_that_is_gone_are_not_those_of_a_new_log(broker: Broker) -> None:
+    a_log_with_rows(broker.start())
+    assert broker.manager is not None
+    broker.manager.shutdown()
+    shutil.rmtree(broker.paths[0] / "events-0")
+    fill(broker.start().get_or_create(partition(0), TOPIC_ID), 3)
+    must_be_a_new_log_of_3(broker)
+
+
+def test_a_checkpoint_of_the_deleted_log_that_is_late_does_not_bring_them_back(
+    broker: Broker,
+) -> None:
+    manager = broker.start()
+    a_log_with_rows(manager)
+    late = manager.pending_checkpoints(*CHECKPOINT_FILES)
+    manager.async_delete(partition(0))
+    fill(manager.get_or_create(partition(0), TOPIC_ID), 3)
+    for write in late:
+        write.run()
+    must_be_a_new_log_of_3(broker)
+
+
+def test_a_copy_in_a_directory_where_the_log_was_before_has_none_of_its_old_offsets(
+    tmp_path: Path,
+) -> None:
+    broker = Broker(tmp_path, directories=2)
+    manager = broker.start()
+    a_log_with_rows(manager)
+    manager.async_delete(partition(0))
+    manager.prefer(partition(0), manager.directories[1])
+    manager.get_or_create(partition(0), TOPIC_ID)
+    manager.create_future(partition(0), manager.directories[0])
+    for name in CHECKPOINT_FILES:
+        rows = (broker.paths[0] / name).read_text().splitlines()[2:]
+        assert rows in ([], ["events 0 0"]), name
+    close_abruptly(manager)
+
+
+def test_no_log_is_made_where_the_offsets_of_the_one_before_cannot_be_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path, directories=2)
+    manager = broker.start()
+    a_log_with_rows(manager)
+    manager.async_delete(partition(0))
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.log.directory.checkpoints.replace_file", disk_full)
+        manager.prefer(partition(0), manager.directories[0])
+        pending = many_logs(manager, 1)
+        pending.run()
+        manager.take_in(pending)
+        assert not manager.all_logs()
+        with pytest.raises(StorageError, match="No space left"):
+            manager.get_or_create(partition(0), TOPIC_ID)
+    assert not (broker.paths[0] / "events-0").exists()
+    assert manager.get_or_create(partition(0), TOPIC_ID).log_end_offset == 0
+    close_abruptly(manager)
 
 
 def test_a_damaged_checkpoint_costs_time_but_no_data(

@@ -16,6 +16,7 @@ from tests.support.handlers import HandlerStage, handler_stage
 from tests.support.log_builder import values
 from tests.support.metadata import in_loop
 from tidelog.errors import ErrorCode
+from tidelog.log.directory.checkpoints import LOG_START_FILE
 from tidelog.log.future_log import FutureLog, Piece
 from tidelog.log.log_errors import StorageError
 from tidelog.log.partition_log import PartitionLog
@@ -133,6 +134,19 @@ def test_asking_again_for_the_same_changes_nothing(tmp_path: Path) -> None:
         future = stage.future
         stage.move(1)
         assert stage.future is future
+
+    on_stage(story, tmp_path, **{THROTTLE: "1000"})
+
+
+def test_records_deleted_before_a_move_stay_deleted_if_the_broker_dies_after_it(
+    tmp_path: Path,
+) -> None:
+    async def story(stage: MoveStage) -> None:
+        stage.append(100)
+        stage.move(1)
+        stage.log.maybe_increment_log_start_offset(51)  # inside a batch
+        await stage.until_at("b")
+        assert (tmp_path / "b" / LOG_START_FILE).read_bytes() == b"0\n1\nt 0 51\n"
 
     on_stage(story, tmp_path, **{THROTTLE: "1000"})
 

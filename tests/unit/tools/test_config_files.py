@@ -60,6 +60,47 @@ def test_a_file_with_warnings_alone_is_valid_unless_it_has_to_be_strict(
     assert (row["line"], row["level"], row["key"]) == (1, "warning", "com.example.key")
 
 
+TLS = """\
+listeners=EXT://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9093
+listener.security.protocol.map=EXT:SSL,PLAINTEXT:PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location=server.pem
+ssl.truststore.type=PEM
+ssl.truststore.location=ca.pem
+ssl.client.auth=required
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ssl.cipher.suites=FOO", "8: error: listener EXT: ssl.cipher.suites: FOO is not known"),
+        (
+            "listener.name.ext.ssl.enabled.protocols=TLSv9",
+            "8: error: listener EXT: ssl.enabled.protocols: TLSv9 is not spoken here",
+        ),
+        (
+            "ssl.endpoint.identification.algorithm=x",
+            "8: error: listener EXT: ssl.endpoint.identification.algorithm=x",
+        ),
+        (
+            "ssl.principal.mapping.rules=RULE:(/x",
+            "8: error: listener EXT: ssl.principal.mapping.rules: ",
+        ),
+        ("ssl.keystore.type=x", "8: error: listener EXT: ssl.keystore.type=x is not known"),
+        ("ssl.keystore.location=", " error: listener EXT: a TLS listener needs a key"),
+        ("ssl.truststore.location=", ": error: listener EXT: ssl.client.auth=required needs"),
+        ("ssl.truststore.password=x", ": error: listener EXT: ssl.truststore.password cannot be"),
+    ],
+)
+def test_tls_that_no_listener_could_start_with_is_an_error_without_a_look_at_the_stores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, said: str
+) -> None:
+    assert main(["config", "validate", file_with(tmp_path, TLS)]) == 0
+    assert main(["config", "validate", file_with(tmp_path, f"{TLS}{change}\n")]) == 1
+    assert said in capsys.readouterr().out
+
+
 def test_a_good_file_and_one_that_is_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +176,28 @@ def test_files_differ_by_values_not_by_their_texts(
         ("x.y", "(hidden)", "(not set)"),
     ]
     assert main(["config", "diff", left, left]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "differing"),
+    [
+        ("", []),
+        ("broker.id=-1\n", []),
+        ("node.id=7\n", []),
+        ("node.id=8\n", ["broker.id", "node.id"]),
+    ],
+)
+def test_a_broker_does_not_differ_from_its_own_file_by_a_number_it_found(
+    tmp_path: Path, text: str, differing: list[str]
+) -> None:
+    entries = {
+        name: ConfigEntry(name, "7", ConfigSource.STATIC_BROKER, False, False, 2)
+        for name in ("broker.id", "node.id")
+    }
+    rows = differences(
+        side_of_file(Path(file_with(tmp_path, text))), side_of_broker("broker:7", entries)
+    )
+    assert [row["key"] for row in rows] == differing
 
 
 def test_a_secret_of_a_broker_cannot_be_compared(tmp_path: Path) -> None:

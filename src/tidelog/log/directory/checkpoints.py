@@ -16,7 +16,7 @@ taken on the broker loop to a thread that encodes and writes them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from threading import Lock
 from typing import Final
@@ -44,27 +44,40 @@ class CheckpointFile:
     `pending` belongs to the broker loop; the writes may run in any thread and in any order.
     """
 
-    __slots__ = ("_content", "_lock", "_taken", "_written", "path")
+    __slots__ = ("_content", "_lock", "_rows", "_taken", "_written", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._taken = 0  # number of the last pending write
-        self._lock = Lock()  # guards the two below, and the file
-        self._written = 0  # number of the last write that is done
+        self._lock = Lock()  # guards what is below, and the file
+        self._rows: Collection[TopicPartition] = ()  # that the file has
+        self._written = 0  # number of the last write that is done, set after the others
         self._content: bytes | None = None
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Before anything is written. CorruptCheckpoint as `read_offsets` raises it."""
+        offsets = read_offsets(self.path)
+        self._rows = frozenset(offsets)
+        return offsets
+
+    def may_have(self, topic_partition: TopicPartition) -> bool:
+        """In the file, or on its way there; on the broker loop."""
+        return self._written < self._taken or topic_partition in self._rows
 
     def pending(self, offsets: Mapping[TopicPartition, int]) -> PendingWrite:
         self._taken += 1
         return PendingWrite(self, self._taken, offsets)
 
-    def write(self, number: int, content: bytes) -> None:
+    def write(self, number: int, offsets: Mapping[TopicPartition, int]) -> None:
         """Unless the file holds that already, or what was taken later."""
+        content = encode_offsets(offsets)
         with self._lock:
             if number < self._written:
                 return
             if content != self._content:
                 replace_file(self.path, content)
                 self._content = content
+                self._rows = frozenset(offsets)
             self._written = number
 
 
@@ -86,7 +99,7 @@ class PendingWrite:
 
     def run(self) -> None:
         """OSError when the disk refuses; the next write of this checkpoint then makes up for it."""
-        self._file.write(self._number, encode_offsets(self._offsets))
+        self._file.write(self._number, self._offsets)
 
 
 def replace_file(path: str, content: bytes, *, sync: bool = True) -> None:

@@ -117,7 +117,7 @@ class LogDirectory:
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A damaged checkpoint counts as empty: that costs time or a little history, not data."""
         try:
-            return read_offsets(str(self.path / name))
+            return self._checkpoints[name].read()
         except CorruptCheckpoint as problem:
             logger.error("ignoring a damaged checkpoint: %s", problem)
             return {}
@@ -129,6 +129,9 @@ class LogDirectory:
         except CorruptCheckpoint as problem:
             logger.error("ignoring a damaged checkpoint: %s", problem)
             return None
+
+    def checkpoints_that_may_have(self, topic_partition: TopicPartition) -> list[str]:
+        return [name for name, file in self._checkpoints.items() if file.may_have(topic_partition)]
 
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> PendingWrite:
         return self._checkpoints[name].pending(offsets)

@@ -33,7 +33,8 @@ from tidelog.tools.cli.session import ClusterGroup, Session, pass_session
 if TYPE_CHECKING:
     from tidelog.client.admin.configs import ConfigEntry, ConfigResource
     from tidelog.client.blocking.admin import Admin
-    from tidelog.config.definition import Key
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.definition import ConfigError, Key
     from tidelog.tools.config_comparison import Side
 
 RESOURCES: Final = {
@@ -327,6 +328,20 @@ def _change_quotas(
 # Files of brokers
 
 
+def _problems_of_tls(config: BrokerConfig) -> Iterator[ConfigError]:
+    from tidelog.config.definition import ConfigError
+
+    for endpoint in config.listeners:
+        if endpoint.is_encrypted:
+            from tidelog.tls.contexts import listener_problems
+            from tidelog.tls.settings import TlsSettings
+
+            try:
+                yield from listener_problems(TlsSettings.of_listener(config, endpoint))
+            except ConfigError as problem:
+                yield problem
+
+
 @command.command("validate")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--strict", is_flag=True, help="Unknown keys and keys set twice are errors too.")
@@ -335,7 +350,7 @@ def validate(session: Session, file: Path, strict: bool) -> int:
     """Say everything that is wrong with a server.properties."""
     from tidelog.config.file_check import check_file
 
-    problems = check_file(file)
+    problems = check_file(file, _problems_of_tls)
     grave = {"error", "warning"} if strict else {"error"}
     errors = sum(problem.level in grave for problem in problems)
     if session.output_format in (None, "table"):

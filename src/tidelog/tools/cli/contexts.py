@@ -57,7 +57,11 @@ class Contexts:
         return self._path(name).exists()
 
     def write(self, name: str, properties: dict[str, str]) -> None:
-        lines = [f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()]
+        from tidelog.config.server_properties import escaped_value
+
+        lines = [
+            f"{_escaped_key(key)}={escaped_value(value)}\n" for key, value in properties.items()
+        ]
         self._write(self._path(name), "".join(lines))
 
     def delete(self, name: str) -> None:
@@ -96,8 +100,6 @@ def default_directory() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "tidelog"
 
 
-def _escaped(text: str) -> str:
-    """For a properties file: what would end the key, or be dropped, gets a backslash."""
-    quoted = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    quoted = quoted.replace("\t", "\\t").replace("\f", "\\f")
-    return re.sub(r"([:=#! ])", r"\\\1", quoted)
+def _escaped_key(key: str) -> str:
+    """What would end the key, or make its line a comment, gets a backslash."""
+    return re.sub(r"([:=#! ])", r"\\\1", key.replace("\\", "\\\\"))

@@ -70,9 +70,7 @@ def list_command(session: Session, owners: tuple[str, ...], shows_hmac: bool) ->
 @click.option(
     "--mechanism",
     type=click.Choice(MECHANISMS, case_sensitive=False),
-    default="SCRAM-SHA-512",
-    show_default=True,
-    help="Of the settings that are saved.",
+    help="Of the settings that are saved; your own, or SCRAM-SHA-512 if yours is no SCRAM.",
 )
 @dry_run_option
 @pass_session
@@ -82,7 +80,7 @@ def create(
     renewers: tuple[str, ...],
     lifetime: int | None,
     save: Path | None,
-    mechanism: str,
+    mechanism: str | None,
     dry_run: bool,
 ) -> int:
     """Make a token."""
@@ -197,17 +195,19 @@ def _show(
     show_rows(session.output_format, rows, columns(*names), empty=empty)
 
 
-def _save(path: Path, used: dict[str, str], token: DelegationToken, mechanism: str) -> None:
+def _save(path: Path, used: dict[str, str], token: DelegationToken, mechanism: str | None) -> None:
     from tidelog.config.jaas import SCRAM_MODULE
+    from tidelog.config.server_properties import escaped_value
 
     kept = {name: value for name, value in used.items() if name.startswith(KEPT_PREFIXES)}
     password = base64.b64encode(token.hmac).decode()
-    kept["sasl.mechanism"] = mechanism
+    own = used.get("sasl.mechanism", "")
+    kept["sasl.mechanism"] = mechanism or (own if own in MECHANISMS else "SCRAM-SHA-512")
     kept["sasl.jaas.config"] = (
         f'{SCRAM_MODULE} required username="{token.token_id}" password="{password}" '
         'tokenauth="true";'
     )
-    text = "".join(f"{name}={_escaped(value)}\n" for name, value in kept.items())
+    text = "".join(f"{name}={escaped_value(value)}\n" for name, value in kept.items())
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -215,8 +215,3 @@ def _save(path: Path, used: dict[str, str], token: DelegationToken, mechanism: s
             file.write(text)
     except OSError as error:
         raise CommandFailed(f"the token was made, but {path} cannot be written: {error}") from error
-
-
-def _escaped(value: str) -> str:
-    """For a properties file, where a backslash begins an escape."""
-    return value.replace("\\", "\\\\")

@@ -107,7 +107,7 @@ def check_certificate(
     now = datetime.fromtimestamp(machine.now_s(), UTC)
     cure = "get a new certificate, and set ssl.keystore.location to it; a running broker takes it"
     try:
-        settings = TlsSettings.of(config.tls_values(endpoint), f"listener {endpoint.listener_name}")
+        settings = TlsSettings.of_listener(config, endpoint)
         store = read_key_store(settings.key_store)
         if store is not None:
             certificate = first_certificate(store.certificates)

@@ -47,6 +47,7 @@ from tidelog.pipeline.declaration.references import DeclaredReferences
 from tidelog.pipeline.declaration.toml_table import TomlLines, TomlTable, syntax_error_line
 from tidelog.spark.codecs.errors import RegistryError
 from tidelog.spark.codecs.schema_registry import (
+    FILE_KEYS,
     RegistrySettings,
     SchemaFolder,
     SchemaSource,
@@ -395,8 +396,11 @@ class _Declaration:
     def _registry_settings(
         self, reader: TomlTable, key: str | None, given: dict[str, str]
     ) -> RegistrySettings | None:
+        located = {
+            name: self._located(text) if name in FILE_KEYS else text for name, text in given.items()
+        }
         try:
-            return registry_settings(given)
+            return registry_settings(located)
         except ValueError as problem:
             wrong, _, told = str(problem).partition(": ")
             reader.problem(key or wrong, told)

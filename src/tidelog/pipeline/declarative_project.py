@@ -101,7 +101,7 @@ def project_files(pipeline: Pipeline) -> dict[str, bytes]:
         if source.format.schema_file is not None:
             files[_schema_file(source)] = source.format.schema_file.read_bytes()
         if isinstance(source.format.schemas, SchemaFolder):
-            for file in sorted(source.format.schemas.folder.iterdir()):
+            for file in source.format.schemas.files:
                 files[f"{_schema_folder(source)}/{file.name}"] = file.read_bytes()
     return files
 

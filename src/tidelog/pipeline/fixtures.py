@@ -35,6 +35,7 @@ from tidelog.pipeline.queries.checkpoint import LETTERS_PREFIX
 from tidelog.pipeline.spark_errors import spark_failures, summary
 from tidelog.spark.decoding import REASON
 from tidelog.spark.encoding import without_headers
+from tidelog.spark.record_format import CSV, JSON, RAW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +109,8 @@ def _fixture(pipeline: Pipeline, file: Path) -> Fixture:
     sinks = {sink.name for sink in pipeline.sinks}
     for step in fixture.steps:
         _check_names(fixture, "step", step, sources)
+        for source in pipeline.sources:
+            _check_columns(fixture, source, step.get(source.name, ()))
     _check_names(fixture, "expect", fixture.expected, sinks | letters)
     return fixture
 
@@ -119,6 +122,19 @@ def _check_names(fixture: Fixture, where: str, rows: Mapping[str, Any], known: s
             raise fixture.error(f"[{where}] {name} is not of the pipeline; there is {there}")
         if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
             raise fixture.error(f"[{where}] {name}: expected a list of tables")
+
+
+def _check_columns(fixture: Fixture, source: Source, records: Sequence[Row]) -> None:
+    """Columns are written as JSON, which no record of another format is; of a raw one it may be."""
+    format = source.format
+    if format.kind == RAW or (format.kind == JSON and not format.is_confluent):
+        return
+    what = f"{format.kind} with framing" if format.is_confluent else format.kind
+    key = "_value" if format.kind == CSV else "_value_base64"
+    for row in records:
+        if columns := sorted(row.keys() - _RECORD_KEYS):
+            told = f"{', '.join(columns)}: columns would be written as JSON, and the source reads"
+            raise fixture.error(f"[step] {source.name}: {told} {what}; give the record as {key}")
 
 
 @dataclass

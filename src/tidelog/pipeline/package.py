@@ -25,7 +25,8 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, is_zipfile
 import tidelog
 from tidelog.errors import StartupError
 from tidelog.pipeline.declaration.parts import PARQUET, Pipeline
-from tidelog.spark.references import FILE, references_in
+from tidelog.spark.codecs.schema_registry import RegistrySettings
+from tidelog.spark.references import FILE, references_in, resolved
 from tidelog.spark.shipped import MANIFEST, PackageMismatch, abi, require_fitting
 
 UNPACKED: Final = "tidelog_package"  # the folder's name in the executors
@@ -38,6 +39,7 @@ _ARCHIVES: Final = "spark.archives"
 _WORKERS_PATH: Final = "spark.executorEnv.PYTHONPATH"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
+_KEY_FILES: Final = ("ssl.keystore.location", "ssl.key.location")
 _SOURCES_OF_COMPILED: Final = (".c", ".h", ".pyc", ".pyi")
 _RUN: Final = f'''\
 """Runs the pipeline of this package: spark-submit ... {RUN_FILE} [options of pipeline run]"""
@@ -201,6 +203,7 @@ def _pipeline_files(
         for reference in references_in(text)
         if reference.kind == FILE
     }
+    written |= _private_keys(pipeline)
     unwanted = {Path(path).resolve() for path in written if "://" not in path}
 
     def is_left_out(path: Path) -> bool:
@@ -217,6 +220,19 @@ def _pipeline_files(
         folders[:] = [name for name in folders if name in kept]
         for name in kept.intersection(files):
             yield (here / name).relative_to(folder).as_posix(), here / name
+
+
+def _private_keys(pipeline: Pipeline) -> set[str]:
+    """Files of keys, of registries and of the Kafka clients, which look for theirs in the working
+    directory; the folder of the pipeline may be that."""
+    formats = [row.format for row in pipeline.sources] + [row.format for row in pipeline.sinks]
+    found = {row.schemas.key_file for row in formats if isinstance(row.schemas, RegistrySettings)}
+    options = [row.options for row in pipeline.sources] + [row.options for row in pipeline.sinks]
+    for settings in (pipeline.kafka, *options):
+        for name, text in settings.items():
+            if name.lower().removeprefix("kafka.") in _KEY_FILES:
+                found |= {resolved(text), str(pipeline.folder / resolved(text))}
+    return found - {""}
 
 
 def _is_hidden(name: str) -> bool:

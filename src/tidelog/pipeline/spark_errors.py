@@ -20,10 +20,11 @@ _QUERY = re.compile(r"^Query \[id = [^\]]*\] terminated with exception: ")
 _JOB = re.compile(r"^Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): ", re.DOTALL)
 _JAVA_CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z]\w*(?:Exception|Error)): ")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+;?).*$", re.DOTALL)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
 _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)')
 _TRACEBACK = "Traceback (most recent call last)"
 _OTHERS_CODE = re.compile(
-    r"/(?:site|dist)-packages/|/pyspark/|/tidelog/(?:spark|client|config)/|^<"
+    r"/(?:site|dist)-packages/|/pyspark/|/tidelog/(?:spark|client|config|pipeline)/|^<"
 )
 # Between an exception and the one that was raised because of it.
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
@@ -76,6 +77,9 @@ def raised_by_worker(text: str) -> str | None:
     for line in lines:
         if _TRACEBACK in line:
             raised = _end_of_traceback(lines)
+            # Where a batch is written, a worker's failure is the message of the driver's own.
+            while raised is not None and _TRACEBACK in raised:
+                raised = _end_of_traceback(lines)
         elif raised is not None and line.strip() and not line.startswith(_CHAINED):
             break
     return raised
@@ -88,7 +92,7 @@ def _end_of_traceback(lines: Iterator[str]) -> str | None:
             if not _OTHERS_CODE.search(frame[1]):
                 place = f" ({PurePath(frame[1]).name}, line {frame[2]})"
         elif line and not line[0].isspace():
-            name, colon, message = line.partition(":")
+            name, colon, message = _SQLSTATE.sub("", line).partition(":")
             return f"{name.rpartition('.')[2]}{colon}{message}".strip() + place
     return None
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.spark.codecs.errors import SchemaError
 from tidelog.spark.codecs.record_codecs import (
     NO_VALUE,
     PARSED_FIELD,
@@ -33,7 +34,7 @@ from tidelog.spark.codecs.record_codecs import (
 from tidelog.spark.record_format import CSV, DECODED_FORMATS, RAW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
@@ -50,6 +51,8 @@ HEADER_PREFIX: Final = "dead-letter."
 _DECODED: Final = "__decoded"
 _BROKEN: Final = "__broken"
 _SHOWN_CHARS: Final = 60
+_JSON_SPACE: Final = " \t\r\n"
+_BEHIND: Final = "tidelog:behind"
 _VALUE_BYTES_MAX: Final = 2**31 - 1
 
 
@@ -75,7 +78,9 @@ def decode(
         return rows.withColumn(REASON, F.lit(None).cast("string"))
     # Spark would parse a record again for every column and filter that is made of it; it does not
     # move a filter below a column that is not deterministic, so REASON is made one.
-    rows = _judged(rows, format, columns_of(format), list(required))
+    columns = columns_of(format)
+    _refuse_metadata(columns)
+    rows = _judged(rows, format, columns, list(required))
     reason = F.when(F.spark_partition_id() >= 0, F.col(REASON))
     if tombstones == KEEP:
         reason = F.when(F.col("value").isNotNull(), reason)
@@ -128,6 +133,14 @@ def columns_of(format: RecordFormat) -> StructType:
     return schema
 
 
+def _refuse_metadata(columns: StructType) -> None:
+    """A table would have two columns of one name, which no query can tell apart."""
+    reserved = {f"_{name}" for name in METADATA}
+    for name in columns.fieldNames():
+        if name.lower() in reserved:
+            raise SchemaError(f"column {name}: the record has a column of that name; rename it")
+
+
 def codec_arguments(format: RecordFormat) -> dict[str, Any]:
     return {
         "schema": format.schema_file.read_bytes() if format.schema_file else b"",
@@ -159,7 +172,7 @@ def _judged(
         shape = _csv_reason(text, schema)
     else:
         rows = rows.withColumn(PARSED, F.from_json(text, columns, options))
-        shape = _json_reason(text, schema)
+        shape = _json_reason(text, schema, format.options)
     return rows.withColumn(REASON, F.coalesce(problem, shape, missing))
 
 
@@ -208,10 +221,10 @@ def _frame_reason() -> Column:
     )
 
 
-def _json_reason(text: Column, schema: StructType) -> Column:
+def _json_reason(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
     from pyspark.sql import functions as F
 
-    trimmed = F.trim(text)
+    trimmed = F.trim(text, F.lit(_JSON_SPACE))
     is_object = trimmed.startswith("{") & trimmed.endswith("}")
     broken = F.col(f"{PARSED}.{_BROKEN}").isNotNull()
     misfits = [_misfit(text, field.name, field.dataType.simpleString()) for field in schema.fields]
@@ -220,6 +233,23 @@ def _json_reason(text: Column, schema: StructType) -> Column:
         .when(~F.is_valid_utf8(text), F.lit("is not UTF-8"))
         .when(~is_object, F.lit("is no JSON object"))
         .when(broken, F.coalesce(*misfits, F.lit("is no valid JSON")))
+        .when(~_is_alone(trimmed, options), F.lit("has more behind its JSON object"))
+    )
+
+
+def _is_alone(text: Column, options: Mapping[str, str]) -> Column:
+    """Whether nothing follows the object: Spark reads the first value of a text and drops the rest.
+    Nothing does where the first brace that closes is also the end, as in all flat objects. Else, as
+    an item of an array, the object ends before the item that is put behind it. The first look for
+    that is fast and knows plain JSON, so a text with NaN or a comment is parsed by the options."""
+    from pyspark.sql import functions as F
+
+    items = F.concat(F.lit("["), text, F.lit(f'\n,"{_BEHIND}"]'))
+    parsed = F.from_json(items, "array<string>", {**options, "mode": "PERMISSIVE"})
+    return (
+        F.when(F.instr(text, "}") == F.length(text), F.lit(True))
+        .when(F.get_json_object(items, "$[1]") == _BEHIND, F.lit(True))
+        .otherwise(F.get(parsed, F.lit(1)).eqNullSafe(_BEHIND))
     )
 
 

@@ -51,7 +51,7 @@ def expect(
         return _with_reason(rows, name, sql)
     from pyspark.sql import functions as F
 
-    is_met = F.coalesce(F.expr(f"({sql})").cast("boolean"), F.lit(False))
+    is_met = F.coalesce(F.expr(_whole(sql)).cast("boolean"), F.lit(False))
     if on_fail == FAIL:
         told = f"{EXPECTATION_FAILED} {name}: a row of {of} is not {_one_line(sql)}"
         stop = F.raise_error(F.lit(told)).cast("boolean")
@@ -65,7 +65,7 @@ def _with_reason(rows: DataFrame, name: str, sql: str) -> DataFrame:
 
     told = F.lit(f"expectation {name}: not {_one_line(sql)}")
     asked = rows.selectExpr("struct(*) as __row", *TABLE_COLUMNS)
-    missed = F.coalesce(~F.expr(f"({sql})"), F.lit(True))
+    missed = F.coalesce(~F.expr(_whole(sql)), F.lit(True))
     reason = F.coalesce(F.col(f"__row.{REASON}"), F.when(missed, told))
     asked = asked.select("__row.*", reason.alias("__asked"))
     return asked.drop(REASON).withColumnRenamed("__asked", REASON)
@@ -87,6 +87,11 @@ def dropped_rows(progress: Mapping[str, Any]) -> dict[str, int]:
             count = metric.get("rows", *metric.get("values", [0])[:1])
             found[name.removeprefix(_METRIC)] = int(count or 0)
     return found
+
+
+def _whole(sql: str) -> str:
+    """As one operand; the line ends first, because it may end in a comment."""
+    return f"({sql}\n)"
 
 
 def _one_line(sql: str) -> str:

@@ -482,8 +482,7 @@ def client_options(
         raise InvalidOption("kafka.bootstrap.servers", f"must be set{hint}")
     values = _looked_up(options)
     try:
-        if kind is ConsumerConfig:
-            options = _without_writers_keys(options, values)
+        options = _without_others_keys(options, values, kind)
         config = kind({name: values[name] for name in options})
     except UnknownKey as problem:
         hint = f"; did you mean kafka.{problem.nearest}?" if problem.nearest else ""
@@ -508,17 +507,24 @@ def _looked_up(options: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _without_writers_keys(options: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
-    """Source and sink are often given the same options; Kafka's consumer passes over those that are
-    the producer's alone. They are checked all the same."""
+def _without_others_keys(
+    options: Mapping[str, str],
+    values: Mapping[str, str],
+    kind: type[ConsumerConfig] | type[ProducerConfig],
+) -> dict[str, str]:
+    """Source and sink are often given the same options; each of Kafka's clients passes over keys
+    that are another client's alone. They are checked all the same."""
     kept = {}
     for name, text in options.items():
-        key = ProducerConfig.TABLE.get(name) or AdminConfig.TABLE.get(name)
-        if key is None or ConsumerConfig.TABLE.get(name) is not None:
+        others = (
+            client.TABLE.get(name) for client in (ProducerConfig, ConsumerConfig, AdminConfig)
+        )
+        key = next((key for key in others if key is not None), None)
+        if key is None or kind.TABLE.get(name) is not None:
             kept[name] = text
         else:
             key.parse(values[name])
-            logger.debug("kafka option: %s has no effect on a source", name)
+            logger.debug("kafka option: %s has no effect on a %s", name, kind.__name__)
     return kept
 
 

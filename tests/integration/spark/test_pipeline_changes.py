@@ -144,7 +144,8 @@ def test_a_record_is_parsed_once(stage: Stage) -> None:
     stage.spark.conf.set("spark.sql.debug.maxToStringFields", "1000")
     plan = frames.by_name["long"]._jdf.queryExecution().executedPlan().toString()
     stage.spark.conf.unset("spark.sql.debug.maxToStringFields")
-    assert plan.count("from_json(") == 1
+    # A text is parsed as an array only to see what stands behind an object.
+    assert plan.count("from_json(") - plan.count("from_json(ArrayType(StringType,true)") == 1
 
 
 def test_a_new_sink_reads_from_the_start_and_the_others_go_on(stage: Stage) -> None:

@@ -253,13 +253,20 @@ def test_a_dead_letter_topic_that_is_read_would_go_round() -> None:
     [
         ("shop.*", ['1: [pipeline] dead_letter: "shop.dead-letter"']),
         ("hour", ['13: [sink.out] topic: "hourly"']),
-        (".", ['1: [pipeline] dead_letter: "shop.dead-letter"', '13: [sink.out] topic: "hourly"']),
+        (
+            ".",
+            [
+                '1: [pipeline] dead_letter: "shop.dead-letter"',
+                '13: [sink.out] topic: "hourly"',
+            ],
+        ),
     ],
 )
 def test_a_pattern_that_finds_what_the_pipeline_writes_is_refused(
     pattern: str, places: list[str]
 ) -> None:
     told = problems(changed('topic = "orders"', f'pattern = "{pattern}"'))
+    told = [line for line in told if "is also read by" in line]
     assert len(told) == len(places)
     for line, place in zip(told, places, strict=True):
         assert line.startswith(f"shop/pipeline.toml:{place} is also read by [source.orders], by ")
@@ -430,3 +437,102 @@ def test_a_batch_over_a_source_leaves_out_what_only_streams_have() -> None:
     options = source_options(topic_source_options(pipeline, source, streaming=False))
     options.check_batch()
     assert options.min_partitions == 4
+
+
+def parquet_sinks(first: str, second: str) -> str:
+    sinks = (
+        f'[sink.{name}]\nfrom = "hourly"\nparquet = "{folder}"\n'
+        for name, folder in (("one", first), ("two", second))
+    )
+    return GOOD + "".join(sinks)
+
+
+def test_two_sinks_may_not_write_one_folder() -> None:
+    """Spark would leave out the rows of one of them."""
+    assert problems(parquet_sinks("days", "./days/")) == [
+        "shop/pipeline.toml:19: [sink.two] parquet: [sink.one] writes this folder; name another, "
+        "or write both by one view"
+    ]
+    parsed(parquet_sinks("days", "hours"))
+
+
+def test_two_sinks_of_one_topic_say_once_how_it_is_made() -> None:
+    other = '[sink.more]\nfrom = "orders"\ntopic = "hourly"\n'
+    parsed(GOOD + "partitions = 3\n" + other)
+    parsed(GOOD + "partitions = 3\n" + other + "partitions = 3\n")
+    assert problems(GOOD + "partitions = 3\n" + other + "partitions = 1\n") == [
+        "shop/pipeline.toml:18: [sink.more] partitions: [sink.out] makes this topic in another "
+        "way; say it once"
+    ]
+
+
+def test_a_compacted_topic_needs_keys() -> None:
+    """Brokers refuse a record without one, so no batch could be written."""
+    text = GOOD + 'partitions = 1\ntopic_config = { "cleanup.policy" = "compact,delete" }\n'
+    assert problems(text) == [
+        "shop/pipeline.toml:15: [sink.out] topic_config: records of a compacted topic need keys; "
+        'add a key, for example key = "id"'
+    ]
+    parsed(text + 'key = "id"\n')
+
+
+def test_a_sink_does_not_make_the_dead_letter_topic_compacted() -> None:
+    text = changed('topic = "hourly"', 'topic = "shop.dead-letter"') + "partitions = 1\n"
+    parsed(text)
+    text += 'key = "id"\n'
+    told = problems(text + 'topic_config = { "cleanup.policy" = "compact" }\n')
+    assert told[0].startswith("shop/pipeline.toml:16: [sink.out] topic_config: dead letters go to")
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ('pattern = "spark"', ""),
+        ('topics = ["_tidelog_spark_progress"]', ""),
+        ('pattern = "mark"', 'options = { ProgressTopic = "marks" }\n'),
+    ],
+)
+def test_a_source_may_not_read_where_exactly_once_sinks_mark_their_batches(
+    source: str, sink: str
+) -> None:
+    """Each batch adds a record, so each batch would bring the next."""
+    told = problems(changed('topic = "orders"', source) + sink)
+    assert len(told) == 1
+    assert "each exactly-once batch adds a record: it would never end" in told[0]
+
+
+def test_at_least_once_no_batch_is_marked() -> None:
+    raw = changed('schema = "id string, at timestamp"', 'format = "raw"')
+    text = raw.replace('topic = "orders"', 'pattern = "spark"')
+    assert len(problems(text)) == 1
+    parsed(text + 'delivery = "at-least-once"\n')
+
+
+def test_names_of_tables_differ_in_more_than_case() -> None:
+    other = '[source.Orders]\ntopic = "other"\nschema = "id string"\n'
+    assert problems(GOOD + other) == [
+        "shop/pipeline.toml:14: [source] Orders: there is a source of that name; rename it"
+    ]
+    view = changed("[view.hourly]", "[view.ORDERS]").replace('"hourly"\nt', '"ORDERS"\nt')
+    assert problems(view) == [
+        "shop/pipeline.toml:8: [view] ORDERS: there is a source of that name; rename it"
+    ]
+
+
+def test_keys_of_the_clients_that_would_have_no_effect_are_refused() -> None:
+    assert problems(GOOD + '[kafka]\n"bootstrap.servers" = "kafka:9092"\n') == [
+        "shop/pipeline.toml:15: [kafka] bootstrap.servers: is said by another key here: bootstrap "
+        "in [pipeline]"
+    ]
+    assert problems(GOOD + '[kafka]\n"kafka.client.id" = "shop"\n') == [
+        "shop/pipeline.toml:15: [kafka] kafka.client.id: is written without its prefix here: "
+        '"client.id"'
+    ]
+
+
+def test_a_pattern_makes_no_topics() -> None:
+    text = changed('topic = "orders"', 'pattern = "orders[.]"\npartitions = 3')
+    assert problems(text) == [
+        "shop/pipeline.toml:6: [source.orders] partitions: a pattern names no topic to be made; "
+        "leave it out"
+    ]

@@ -255,3 +255,15 @@ def test_secrets_never_get_into_a_project(monkeypatch: pytest.MonkeyPatch) -> No
     told = refusal(SINK.replace("schema", avro, 1) + 'topic = "o"\n' + registry)
     assert "pipeline.toml:3: [source.s] registry: the project would hold the password" in told
     assert "u:hidden" not in told
+
+
+def test_of_a_folder_of_schemas_only_the_schemas_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "ids" / "older").mkdir(parents=True)
+    (tmp_path / "ids" / "README.md").write_text("what these are")
+    (tmp_path / "ids" / "7.avsc").write_text('"string"')
+    text = TEXT.replace("${env:TILL_CLIENT}", "till").replace(
+        'topic = "till.sales"',
+        'topic = "till.sales"\nformat = "avro"\nframing = "confluent"\nschemas = "ids"',
+    )
+    found = project_files(parsed(text, tmp_path))
+    assert [name for name in found if name.startswith("schemas/")] == ["schemas/class/7.avsc"]

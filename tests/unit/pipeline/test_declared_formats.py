@@ -152,3 +152,27 @@ def test_wrong_sources_of_schemas_are_told_with_their_line(
     folder: Path, source: str, sink: str, told: str
 ) -> None:
     assert problems(folder, source=source, sink=sink)[0].startswith(told)
+
+
+def test_files_of_a_registry_begin_at_the_folder_of_the_pipeline(tmp_path: Path) -> None:
+    """The command may run anywhere."""
+    text = """\
+[pipeline]
+name = "shop"
+[registry]
+"schema.registry.url" = "https://host:8081"
+"ssl.ca.location" = "ca.pem"
+"ssl.key.location" = "/etc/own.key"
+[source.orders]
+topic = "orders"
+format = "avro"
+framing = "confluent"
+schema = "id string"
+[sink.out]
+from = "orders"
+topic = "out"
+"""
+    (source,) = parse_pipeline(tmp_path / "pipeline.toml", text, {}).sources
+    found = source.format.schemas
+    assert isinstance(found, RegistrySettings)
+    assert (found.ca_file, found.key_file) == (str(tmp_path / "ca.pem"), "/etc/own.key")

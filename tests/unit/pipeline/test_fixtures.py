@@ -46,6 +46,40 @@ def test_a_mistake_in_a_test_is_told(pipeline: Pipeline, text: str, told: str) -
         load_fixtures(pipeline)
 
 
+@pytest.mark.parametrize(
+    ("format", "told"),
+    [
+        (
+            'format = "csv"',
+            "orders: b, id: columns would be written.* reads csv; .* _value$",
+        ),
+        ('framing = "confluent"', "reads json with framing; give the record as _value_base64$"),
+    ],
+)
+def test_columns_are_only_for_sources_of_json(tmp_path: Path, format: str, told: str) -> None:
+    """Each record would be a dead letter, or a row whose first column is the JSON."""
+    (tmp_path / "tests").mkdir()
+    text = f"""\
+[pipeline]
+name = "shop"
+[source.orders]
+topic = "orders"
+{format}
+schema = "id string, b bigint"
+[sink.out]
+from = "orders"
+topic = "out"
+"""
+    (tmp_path / "pipeline.toml").write_text(text)
+    pipeline = load_pipeline(tmp_path)
+    test = tmp_path / "tests" / "one.toml"
+    test.write_text('[[step]]\norders = [{ id = "x", b = 1, _key = "k" }]\n[expect]\nout = []\n')
+    with pytest.raises(PipelineError, match=told):
+        load_fixtures(pipeline)
+    test.write_text('[[step]]\norders = [{ _value = "x,1" }]\n[expect]\nout = []\n')
+    load_fixtures(pipeline)
+
+
 def test_a_pipeline_without_tests_says_where_they_go(pipeline: Pipeline) -> None:
     (pipeline.folder / "tests" / "revenue.toml").unlink()
     with pytest.raises(PipelineError, match="has no tests; write one as"):

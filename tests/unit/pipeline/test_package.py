@@ -74,6 +74,28 @@ def test_results_logs_and_files_of_secrets_are_left_out(made: Package, names: se
     }
 
 
+def test_private_keys_are_left_out(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    file = tmp_path / "pipeline.toml"
+    more = """
+[kafka]
+"ssl.keystore.location" = "client.pem"
+"ssl.truststore.location" = "ca.pem"
+[sink.framed]
+from = "orders"
+topic = "framed"
+framing = "confluent"
+registry = { "schema.registry.url" = "https://host:8081", "ssl.key.location" = "keys/own.key" }
+"""
+    file.write_text(file.read_text() + more)
+    (tmp_path / "keys").mkdir()
+    for name in ("client.pem", "ca.pem", "keys/own.key"):
+        (tmp_path / name).write_text("key")
+    made = write_package(load_pipeline(tmp_path), tmp_path / "shop.zip")
+    assert made.left_out == ("client.pem", "keys/own.key")
+    assert "ca.pem" in made.pipeline_files
+
+
 def test_an_unpacked_package_runs_where_nothing_else_is_installed(
     made: Package, tmp_path: Path
 ) -> None:
@@ -169,6 +191,18 @@ def test_the_command_says_what_it_packed_and_how_to_use_it(
     assert "the pipeline: pipeline.toml, tests/revenue.toml, views.py\n" in told
     assert "without checkpoint, paid_orders, shop.zip, spark.log, word of" in told
     assert f"--archives {file}#tidelog_package" in told
+
+
+def test_the_lines_that_the_command_shows_can_be_copied_whatever_the_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, file = tmp_path / "my shop", tmp_path / "my shop.zip"
+    assert main(["pipeline", "init", str(folder)]) == 0
+    assert main(["pipeline", "package", str(folder), "-o", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert f"tidelog pipeline validate '{folder}'" in told
+    assert f"tidelog pipeline run '{folder}' --master spark://HOST:7077 --package '{file}'" in told
+    assert f"--archives '{file}'#tidelog_package" in told
 
 
 @pytest.mark.parametrize("where", ["--master=local[2]", "--remote=sc://host"])

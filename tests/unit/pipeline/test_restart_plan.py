@@ -168,6 +168,28 @@ def test_a_renamed_source_keeps_state_and_letters(tmp_path: Path) -> None:
     assert outcomes(declared(tmp_path)) == ALL_SAFE
 
 
+def test_of_two_sources_that_take_the_place_of_one_only_the_first_goes_on_for_it(
+    tmp_path: Path,
+) -> None:
+    """Both would write their dead letters by one query, so those of one would be lost."""
+    ran(declared(tmp_path))
+    split = declared(
+        tmp_path,
+        ("[source.orders]", "[source.sales]"),
+        ("from orders o", "from sales o"),
+        ("id from orders", "id from sales"),
+        more='[source.refunds]\ntopic = "orders"\nschema = "id string"\n',
+    )
+    checkpoint = Checkpoint(split)
+    assert checkpoint.spark_names["sales"] == "orders"
+    assert checkpoint.spark_names["refunds"] == "refunds"
+    letters = {
+        row.letters_of: (row.name, row.outcome) for row in RestartPlan(split, checkpoint).queries
+    }
+    assert letters["sales"] == ("dead-letter.orders", SAFE)
+    assert letters["refunds"] == ("dead-letter.refunds", REPLAYS)
+
+
 def test_other_sql_needs_new_state_only_where_state_is_kept(tmp_path: Path) -> None:
     ran(declared(tmp_path))
     changed = declared(tmp_path, ("select o.id", "select p.id"), ("'m'", "'n'"))

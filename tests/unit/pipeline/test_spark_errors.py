@@ -64,6 +64,34 @@ def test_of_exceptions_that_led_to_others_the_last_is_told() -> None:
     assert summary(ValueError(text)) == "ProgressTopicUnusable: topic p cannot be made"
 
 
+def test_of_an_exception_whose_message_is_a_traceback_the_inner_one_is_told() -> None:
+    """As a batch of a shared query fails: Python in the driver, Spark, and Python again."""
+    text = (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error: Traceback (most recent call last):\n"
+        '  File "/opt/src/tidelog/pipeline/queries/topic_writer.py", line 204, in save_batch\n'
+        "    rows.write\n"
+        "pyspark.errors.exceptions.captured.AnalysisException: [PYTHON_DATA_SOURCE_ERROR] Failed "
+        "to initialize Python data source writer: Traceback (most recent call last):\n"
+        '  File "/opt/src/tidelog/spark/source.py", line 59, in writer\n    return\n'
+        "tidelog.spark.options.InvalidOption: option kafka.acs: is unknown\n SQLSTATE: 38000\n"
+    )
+    assert summary(ValueError(text)) == "InvalidOption: option kafka.acs: is unknown"
+
+
+def test_of_an_expectation_in_a_shared_query_only_the_sentence_is_told() -> None:
+    text = (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error: Traceback (most recent call last):\n"
+        '  File "/opt/src/tidelog/pipeline/queries/topic_writer.py", line 204, in save_batch\n'
+        "    rows.write\n"
+        "pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION] tidelog "
+        "expectation small: a row of v is not a < 3 SQLSTATE: P0001\n"
+    )
+    assert summary(ValueError(text)) == (
+        "SparkRuntimeException: [USER_RAISED_EXCEPTION] tidelog expectation small: a row of v is "
+        "not a < 3"
+    )
+
+
 def test_an_exception_without_a_message_is_told_with_the_line_of_the_users_file() -> None:
     text = (
         "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidelog.pipeline.queries.topic_writer import save_batch
+from tidelog.pipeline.declaration.file import parse_pipeline
+from tidelog.pipeline.queries import topic_writer
+from tidelog.pipeline.queries.topic_writer import SharedWriter, save_batch
 
 
 class Rows:
@@ -49,3 +52,50 @@ def test_at_least_once_a_batch_has_no_name() -> None:
     rows: Any = Rows()
     save_batch(rows, {"deliveryGuarantee": "at-least-once"}, "sink.a", 7, "query-0")
     assert rows.saved == {"deliveryGuarantee": "at-least-once"}
+
+
+PIPELINE = """\
+[pipeline]
+name = "shop"
+[source.orders]
+topic = "orders"
+schema = "cents bigint"
+[expect.positive]
+on = "orders"
+sql = "cents > 0"
+[sink.out]
+from = "orders"
+topic = "out"
+"""
+
+
+@pytest.mark.parametrize("has_sink", [True, False])
+def test_nobody_waits_for_counts_of_rows_that_were_not_read(
+    monkeypatch: pytest.MonkeyPatch, has_sink: bool
+) -> None:
+    """Only the dead letters are written: the sink has left the query, or has the batch already.
+    Spark counts nothing then, and each batch would have waited until it gave up."""
+
+    class Counted:
+        def __init__(self, frame: Any, metrics: Any) -> None:
+            self.frame = frame
+
+        def wait(self) -> dict[str, Any]:
+            raise AssertionError("nothing has read these rows")
+
+    def frames(pipeline: Any, source: Any, rows: Any, views: Any, observe: Any) -> dict[str, Any]:
+        return {"orders": observe(rows, "positive", None)}
+
+    monkeypatch.setattr(topic_writer, "_Observed", Counted)
+    monkeypatch.setattr(topic_writer, "frames_of_batch", frames)
+    monkeypatch.setattr(topic_writer, "dead_letters", lambda rows, topic, source: rows)
+    monkeypatch.setattr(topic_writer, "sink_rows", lambda pipeline, sink, rows: rows)
+    monkeypatch.setattr(topic_writer, "_Broken", lambda rows: None)
+    monkeypatch.setattr(SharedWriter, "_letters", lambda *given: 2)
+    monkeypatch.setattr(SharedWriter, "_sink", lambda *given: 5)
+    pipeline = parse_pipeline(Path("shop/pipeline.toml"), PIPELINE, {})
+    sinks = pipeline.sinks if has_sink else ()
+    shared = SharedWriter(pipeline, pipeline.sources[0], sinks, has_letters=True)
+    shared.counts.add(7, "out", 5)
+    shared(Rows(), 7)  # type: ignore[arg-type]
+    assert shared.counts.of(7, "dead-letter.orders") == 2

@@ -160,6 +160,17 @@ def test_a_source_passes_over_keys_of_the_producer_and_checks_them() -> None:
         parsed(**{"kafka.acks": "2"})
 
 
+def test_a_sink_passes_over_keys_of_the_consumer_and_checks_them() -> None:
+    """One set of options often serves the source and the sink."""
+    given = {"kafka.isolation.level": "read_committed", "kafka.group.id": "g", "kafka.acks": "all"}
+    options = sink_options({**BROKER, **given, "kafka.max.poll.records": "100"})
+    assert options.client == {"bootstrap.servers": "127.0.0.1:9092", "acks": "all"}
+    with pytest.raises(InvalidOption, match=r"kafka\.isolation\.level"):
+        sink_options({**BROKER, "kafka.isolation.level": "read_some"})
+    with pytest.raises(InvalidOption, match=r"did you mean kafka\.compression\.type"):
+        sink_options({**BROKER, "kafka.compresion.type": "lz4"})
+
+
 def test_executors_wait_for_the_poll_timeout_unless_the_client_is_told() -> None:
     assert parsed().executor_config().integer("default.api.timeout.ms") == 120_000
     told = parsed(**{"kafka.default.api.timeout.ms": "5000"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.declaration.parts import PARQUET, TOPIC
 from tidelog.pipeline.frames.dataframes import DataFrames, build_dataframes
-from tidelog.pipeline.frames.sink_rows import sink_rows
+from tidelog.pipeline.frames.sink_rows import check_topic_options, sink_rows
 from tidelog.pipeline.spark_errors import spark_exception, summary
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _EXPRESSION_ID = re.compile(r"#\d+L?")
 
 def plan_report(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     """The lines to show; raises PipelineError for what would not run."""
+    check_topic_options(pipeline)
     frames = build_dataframes(spark, pipeline, streaming=True)
     lines = list(_parts(pipeline, frames))
     for sink in pipeline.sinks:

@@ -14,6 +14,7 @@ Needs no Spark: whether SQL and columns are right is seen when DataFrames are bu
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ from tidelog.pipeline.declaration.references import DeclaredReferences
 from tidelog.pipeline.declaration.toml_table import TomlLines, TomlTable, syntax_error_line
 from tidelog.spark.codecs.errors import RegistryError
 from tidelog.spark.codecs.schema_registry import (
+    FILE_KEYS,
     RegistrySettings,
     SchemaFolder,
     SchemaSource,
@@ -53,6 +55,7 @@ from tidelog.spark.codecs.schema_registry import (
 )
 from tidelog.spark.decoding import DEAD_LETTER, DROP, KEEP
 from tidelog.spark.expectations import ON_FAIL
+from tidelog.spark.options import PROGRESS_TOPIC
 from tidelog.spark.record_format import AVRO, CSV, FORMATS, JSON, PROTOBUF, RAW, RecordFormat
 from tidelog.spark.references import without_values
 
@@ -176,7 +179,7 @@ class _Declaration:
             checkpoint=self._located(self._given(settings, "checkpoint", "checkpoint")),
             trigger=self._trigger(settings),
             dead_letter=self._creation(settings, "dead_letter_"),
-            kafka=self._reader(("kafka",), root.table("kafka")).texts(),
+            kafka=self._kafka_keys(self._reader(("kafka",), root.table("kafka"))),
             master=self._given(spark, "master", DEFAULT_MASTER),
             remote=self._remote(spark),
             spark=self._spark_keys(spark),
@@ -198,6 +201,9 @@ class _Declaration:
         letters = reader.text("dead_letter", dead_letter)
         self._check_topics(reader, "dead_letter", [letters])
         format, options = self._format(reader), self._options(reader, _DECLARED_BY_SOURCE)
+        creation = self._creation(reader)
+        if kind == "pattern" and creation.partitions is not None:
+            reader.problem("partitions", "a pattern names no topic to be made; leave it out")
         later = [name for name in options if name.lower() in _BEFORE_START]
         if later and "start" in reader.given:
             reader.problem("start", f"stands beside {later[0]} in options; keep one of them")
@@ -210,7 +216,7 @@ class _Declaration:
             start=reader.text("start", "earliest"),
             watermark=self._watermark(reader),
             dead_letter=letters,
-            creation=self._creation(reader),
+            creation=creation,
             options=options,
             tombstones=self._tombstones(reader, format.kind),
         )
@@ -390,8 +396,11 @@ class _Declaration:
     def _registry_settings(
         self, reader: TomlTable, key: str | None, given: dict[str, str]
     ) -> RegistrySettings | None:
+        located = {
+            name: self._located(text) if name in FILE_KEYS else text for name, text in given.items()
+        }
         try:
-            return registry_settings(given)
+            return registry_settings(located)
         except ValueError as problem:
             wrong, _, told = str(problem).partition(": ")
             reader.problem(key or wrong, told)
@@ -447,6 +456,16 @@ class _Declaration:
         keys = {name: text for name, text in spark.texts().items() if name.startswith("spark.")}
         spark.refuse_other(("master", "remote", *keys))
         return keys
+
+    def _kafka_keys(self, kafka: TomlTable) -> dict[str, str]:
+        for name in kafka.given:
+            if name.lower() == "bootstrap.servers":
+                kafka.problem(name, "is said by another key here: bootstrap in [pipeline]")
+            elif name.lower().startswith("kafka."):
+                kafka.problem(
+                    name, f'is written without its prefix here: "{name[len("kafka.") :]}"'
+                )
+        return kafka.texts()
 
     def _python(self, reader: TomlTable) -> tuple[Path | None, str]:
         text = reader.text("python")
@@ -505,8 +524,6 @@ class _Declaration:
         known = [source.name for source in made.sources]
         for view in made.views:
             self._check_known(("view", view.name, "inputs"), view.inputs, known)
-            if view.name in known:
-                self._problem(("view", view.name), "there is a source of that name; rename it")
             known.append(view.name)
         for sink in made.sinks:
             self._check_known(("sink", sink.name, "from"), [sink.source], known)
@@ -515,6 +532,8 @@ class _Declaration:
             if row.on_fail == DEAD_LETTER and row.on in {view.name for view in made.views}:
                 fix = "the rows of a view are no records; put it on the source, or drop or fail"
                 self._problem(("expect", row.name, "on_fail"), fix)
+        self._check_names(made)
+        self._check_shared_targets(made)
         self._check_loops(made)
         self._check_letters(made)
         if "registry" in self.tables and not self.is_registry_used:
@@ -542,6 +561,48 @@ class _Declaration:
                 told = "no source has dead letters for it; leave it out"
                 self._problem(("pipeline", name), told)
 
+    def _check_names(self, made: Pipeline) -> None:
+        """Spark's tables have names in any case."""
+        taken: dict[str, str] = {}
+        rows = [("source", row.name) for row in made.sources]
+        rows += [("view", row.name) for row in made.views]
+        for kind, name in rows:
+            if other := taken.get(name.lower()):
+                told = f"there is a {other} of that name; rename it"
+                self._problem((kind, name), told)
+            taken.setdefault(name.lower(), kind)
+
+    def _check_shared_targets(self, made: Pipeline) -> None:
+        """Sinks may write one topic, which is made in one way; Spark's log of the files in a folder
+        is of one query, so it would leave out the rows of another."""
+        folders: dict[str, str] = {}
+        topics: dict[str, Sink] = {}
+        for sink in made.sinks:
+            if sink.kind == PARQUET:
+                folder = sink.target if "://" in sink.target else os.path.normpath(sink.target)
+                if other := folders.setdefault(folder.rstrip("/"), sink.name):
+                    self._check_folder(sink, other)
+            elif sink.kind == TOPIC and sink.creation != TopicCreation():
+                first = topics.setdefault(sink.target, sink)
+                if first.creation != sink.creation:
+                    told = f"[sink.{first.name}] makes this topic in another way; say it once"
+                    self._problem(("sink", sink.name, "partitions"), told)
+                if not is_compacted(sink.creation.config):
+                    continue
+                if not sink.key and sink.format.kind != RAW:
+                    fix = 'add a key, for example key = "id"'
+                    told = f"records of a compacted topic need keys; {fix}"
+                    self._problem(("sink", sink.name, "topic_config"), told)
+                if sink.target in made.dead_letter_topics:
+                    told = "dead letters go to this topic, and letters of one key would replace "
+                    fix = "each other; name another topic, or leave cleanup.policy out"
+                    self._problem(("sink", sink.name, "topic_config"), told + fix)
+
+    def _check_folder(self, sink: Sink, other: str) -> None:
+        if other != sink.name:
+            told = f"[sink.{other}] writes this folder; name another, or write both by one view"
+            self._problem(("sink", sink.name, PARQUET), told)
+
     def _check_loops(self, made: Pipeline) -> None:
         """A source that reads what its own pipeline writes would never end."""
         written: list[tuple[tuple[str, ...], str]] = [
@@ -552,6 +613,7 @@ class _Declaration:
             for source in made.sources
             if source.dead_letter in made.dead_letter_topics
         ]
+        self._check_progress_topics(made)
         for path, topic in dict.fromkeys(written):
             for reader in made.sources:
                 if topic and reader.reads(topic):
@@ -562,6 +624,19 @@ class _Declaration:
                         f"never end. A pipeline may not read its own output or dead letters; "
                         f"name another topic, or choose a narrower pattern",
                     )
+
+    def _check_progress_topics(self, made: Pipeline) -> None:
+        """Where sinks mark the batches that they have written exactly once."""
+        options = [sink.options for sink in made.sinks if sink.delivery == EXACTLY_ONCE]
+        options += [{}] if made.lettered_sources else []
+        given = [{name.lower(): text for name, text in row.items()} for row in options]
+        for topic in sorted({row.get("progresstopic", PROGRESS_TOPIC).strip() for row in given}):
+            for reader in made.sources:
+                if reader.reads(topic):
+                    key = "pattern" if reader.pattern else "topics"
+                    told = f'also reads "{topic}", to which each exactly-once batch adds a record'
+                    fix = "it would never end; choose a narrower pattern, or another topic"
+                    self._problem(("source", reader.name, key), f"{told}: {fix}")
 
     def _dead_letter_key(self, source: Source) -> tuple[str, ...]:
         own = ("source", source.name, "dead_letter")

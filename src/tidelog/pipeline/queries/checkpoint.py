@@ -87,12 +87,14 @@ class Checkpoint:
 
     def _spark_names(self) -> dict[str, str]:
         """How Spark knows each source: by its name, or, if the file has renamed it since, by the
-        name that it had. Reading the same topics is what makes it the same source."""
+        name that it had. Reading the same topics is what makes it the same source; of several that
+        now read them, the first in the file."""
         declared = {source.name: topics_read(source) for source in self.pipeline.sources}
         free = {name: topics for name, topics in self.sources.items() if name not in declared}
-        found = {}
+        found: dict[str, str] = {}
         for name, topics in declared.items():
-            same = [old for old, read in free.items() if read == topics]
+            taken = found.values()
+            same = [old for old, read in free.items() if read == topics and old not in taken]
             is_renamed = name not in self.sources and len(same) == 1
             found[name] = same[0] if is_renamed else name
         return found

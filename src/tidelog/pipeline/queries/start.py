@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.pipeline.declaration.lineage import upstream_sources
 from tidelog.pipeline.declaration.parts import AVAILABLE_NOW, PARQUET, TOPIC, PipelineError
 from tidelog.pipeline.frames.dataframes import build_dataframes
-from tidelog.pipeline.frames.sink_rows import sink_rows, topic_options
+from tidelog.pipeline.frames.sink_rows import check_topic_options, sink_rows, topic_options
 from tidelog.pipeline.queries.checkpoint import Checkpoint
 from tidelog.pipeline.queries.layout import (
     PlanShape,
@@ -57,6 +57,7 @@ def start_queries(
     """Raises PipelineError for what may not start; nothing runs then."""
     plan = plan or allowed(RestartPlan(pipeline, Checkpoint(pipeline)))
     refuse_occupied(pipeline, plan)
+    check_topic_options(pipeline)
     frames = StreamingFrames(spark, pipeline, plan.checkpoint)
     shapes = {
         sink.name: PlanShape(

@@ -30,7 +30,7 @@ from tidelog.pipeline.spark_errors import spark_exception
 from tidelog.spark.decoding import REASON, dead_letters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -116,12 +116,14 @@ class SharedWriter:
         rows = rows.persist() if is_kept else rows
         failures: dict[str, Exception] = {}
         dropped: dict[str, _Observed] = {}
+        written: set[str] = set()
         try:
             members = self._members(batch_id, rows, is_kept, dropped)
             for name, write in members.items():
                 if not self.counts.has(batch_id, name):
                     try:
                         self.counts.add(batch_id, name, write())
+                        written.add(name)
                     except (spark_exception(), PipelineError) as failure:
                         failures[name] = failure
         finally:
@@ -130,8 +132,17 @@ class SharedWriter:
         self.counts.failed = frozenset(failures) if len(failures) < len(members) else frozenset()
         if failures:
             raise next(iter(failures.values()))
-        for name, found in dropped.items():
-            self.counts.unexpected[name] += int(found.wait().get("rows", 0))
+        self._count_dropped(dropped, [sink for sink in self.sinks if sink.name in written])
+
+    def _count_dropped(self, dropped: Mapping[str, _Observed], written: Sequence[Sink]) -> None:
+        """By expectations that the rows have passed which were written now: where nobody has read
+        them, Spark has counted nothing."""
+        read = {part for sink in written for part in upstream_views(self.pipeline, sink.source)}
+        read |= {self.source.name} if written else set()
+        for row in self.pipeline.expectations:
+            if row.name in dropped and row.on in read:
+                count = dropped[row.name].wait().get("rows", 0)
+                self.counts.unexpected[row.name] += int(count)
 
     def _members(
         self, batch_id: int, rows: DataFrame, is_kept: bool, dropped: dict[str, _Observed]

@@ -78,14 +78,13 @@ class RegistrySettings:
     pause_ms: int = 500
 
 
+FILE_KEYS: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 _KEYS: Final = (
     "schema.registry.url",
     "basic.auth.credentials.source",
     "basic.auth.user.info",
     "bearer.auth.token",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
+    *FILE_KEYS,
     "auto.register.schemas",
     "use.latest.version",
     "timeout",
@@ -398,14 +397,14 @@ class SchemaFolder:
         files = [path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES]
         if len(files) > FOLDER_FILES_MAX:
             raise RegistryError(f"{folder} has more than {FOLDER_FILES_MAX} schemas")
-        for path in files:
-            if path.stem.isascii() and path.stem.isdigit():
-                schema_id = int(path.stem)
-                if schema_id in self._schemas:
-                    raise RegistryError(f"{folder} has two schemas of id {schema_id}")
-                text = path.read_text(encoding="utf-8")
-                kind = _SUFFIXES[path.suffix]
-                self._schemas[schema_id] = RegisteredSchema(kind, text, id=schema_id)
+        self.files = [row for row in files if row.stem.isascii() and row.stem.isdigit()]
+        for path in self.files:
+            schema_id = int(path.stem)
+            if schema_id in self._schemas:
+                raise RegistryError(f"{folder} has two schemas of id {schema_id}")
+            text = path.read_text(encoding="utf-8")
+            kind = _SUFFIXES[path.suffix]
+            self._schemas[schema_id] = RegisteredSchema(kind, text, id=schema_id)
 
     def __len__(self) -> int:
         return len(self._schemas)

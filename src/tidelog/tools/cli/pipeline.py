@@ -16,6 +16,7 @@ log goes to spark.log beside the file.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -219,8 +220,9 @@ def init(folder: Path) -> int:
 
     file = write_example(folder)
     print(f"{file} written. Next:")
-    print(f"  tidelog pipeline validate {folder}")
-    print(f"  tidelog pipeline run {folder}      (with a broker: tidelog serve, or tidelog demo)")
+    quoted = shlex.quote(str(folder))
+    print(f"  tidelog pipeline validate {quoted}")
+    print(f"  tidelog pipeline run {quoted}      (with a broker: tidelog serve, or tidelog demo)")
     return 0
 
 
@@ -385,18 +387,20 @@ def package(pipeline: Pipeline, output: Path | None) -> int:
     print(f"  the pipeline: {', '.join(made.pipeline_files)}")
     if made.left_out:
         print(f"and without {', '.join(made.left_out)} of the pipeline's folder")
+    file, folder = shlex.quote(str(made.file)), shlex.quote(str(pipeline.folder))
+    unpacked = f"{pipeline.name}-package".replace(" ", "-")
     print(f"""
 Spark's workers need that Python with pyarrow and pandas, and nothing of tidelog. The checkpoint
 must be where all of them can write. With tidelog on the driver's machine:
 
-  tidelog pipeline run {pipeline.folder} --master spark://HOST:7077 --package {made.file}
+  tidelog pipeline run {folder} --master spark://HOST:7077 --package {file}
 
 Without it:
 
-  python3 -m zipfile -e {made.file} {pipeline.name}-package
-  PYTHONPATH=$PWD/{pipeline.name}-package spark-submit --master spark://HOST:7077 \\
-    --archives {made.file}#{UNPACKED} --conf spark.executorEnv.PYTHONPATH=./{UNPACKED} \\
-    {pipeline.name}-package/{RUN_FILE} --checkpoint PATH""")
+  python3 -m zipfile -e {file} {unpacked}
+  PYTHONPATH=$PWD/{unpacked} spark-submit --master spark://HOST:7077 \\
+    --archives {file}#{UNPACKED} --conf spark.executorEnv.PYTHONPATH=./{UNPACKED} \\
+    {unpacked}/{RUN_FILE} --checkpoint PATH""")
     return 0
 
 
@@ -407,8 +411,9 @@ def export(pipeline: Pipeline, project: Path) -> int:
     print("\n".join(f"{file} written" for file in written))
     print("Next:")
     if project / TOPICS_FILE in written:
-        print(f"  python {project / TOPICS_FILE}")
-    print(f'  spark-pipelines --remote "{pipeline.master}" run --spec {project / SPEC_FILE}')
+        print(f"  python {shlex.quote(str(project / TOPICS_FILE))}")
+    spec = shlex.quote(str(project / SPEC_FILE))
+    print(f'  spark-pipelines --remote "{pipeline.master}" run --spec {spec}')
     print(
         "It reads what there is and ends, whatever `trigger` says. It has a checkpoint of its own, "
         "so its first run reads from the start."

@@ -4,6 +4,7 @@ and topics that go away. Runs against Apache Kafka too (TIDELOG_TEST_BOOTSTRAP).
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import threading
@@ -864,6 +865,69 @@ def test_a_listener_that_raises_is_heard_and_the_rebalance_goes_on(
             await read(consumer, 3)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("ends_by", ["error", "cancel"])
+def test_records_come_at_once_after_a_listener_that_did_not_return(
+    group_broker: Served, topic_name: str, protocol: str, ends_by: str
+) -> None:
+    """Without automatic commits, whose time would be the next occasion to look for positions."""
+    make_topic(group_broker, topic_name, 1)
+    produce(group_broker.bootstrap, topic_name, numbered(3))
+
+    async def story() -> None:
+        called = asyncio.Event()
+
+        class Ending(RebalanceListener):
+            async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+                if partitions:
+                    called.set()
+                    if ends_by == "error":
+                        raise RuntimeError("the listener's own")
+                    await asyncio.Event().wait()
+
+        async with consuming(
+            group_broker.bootstrap,
+            group_id=f"g-{topic_name}",
+            group_protocol=protocol,
+            enable_auto_commit=False,
+        ) as consumer:
+            consumer.subscribe([topic_name], listener=Ending())
+            polling = asyncio.ensure_future(_poll_forever(consumer))
+            await asyncio.wait_for(called.wait(), WITHIN_S)
+            if ends_by == "cancel":
+                polling.cancel()
+            outcome = await asyncio.wait_for(
+                asyncio.gather(polling, return_exceptions=True), WITHIN_S
+            )
+            assert isinstance(outcome[0], RuntimeError | asyncio.CancelledError)
+            assert len(await read(consumer, 3)) == 3
+
+    asyncio.run(story())
+
+
+async def _poll_forever(consumer: AsyncConsumer) -> None:
+    while True:
+        await consumer.poll(1.0)
+
+
+def test_what_a_blocking_callback_raises_is_raised_and_not_logged_as_well(
+    group_broker: Served, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(group_broker, topic_name, 1)
+
+    def raising(*_: object) -> None:
+        raise RuntimeError("the callback's own")
+
+    with Consumer(bootstrap_servers=group_broker.bootstrap, group_id=f"g-{topic_name}") as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        consumer.commit_async({TopicPartition(topic_name, 0): 0}, raising)
+        with pytest.raises(RuntimeError, match="the callback's own"):
+            consumer.commit({TopicPartition(topic_name, 0): 1})
+        consumer.commit({TopicPartition(topic_name, 0): 2})
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_blocking_listener_may_seek_commit_and_ask(group_broker: Served, topic_name: str) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -24,6 +25,7 @@ from tests.support.foreign_clients import CODECS
 from tests.support.raw_client import RawClient, create_topic
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.consumer import Consumer
+from tidelog.client.blocking.producer import Producer
 from tidelog.client.consumer.consumer import AsyncConsumer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
 from tidelog.client.consumer.rebalance_listener import RebalanceListener
@@ -35,6 +37,7 @@ from tidelog.client.errors import (
     Interrupted,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    RequestTimedOut,
     Serialization,
 )
 from tidelog.record.kernel import ConsumerRecord
@@ -960,6 +963,28 @@ def test_a_blocking_listener_may_seek_commit_and_ask(group_broker: Served, topic
         consumer.unsubscribe()
         assert consumer.committed([partition]) == {partition: OffsetAndMetadata(10, 0)}
     assert threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("key", ["default.api.timeout.ms", "max.block.ms"])
+def test_a_broker_that_accepts_and_is_silent_holds_nobody_beyond_the_limit(key: str) -> None:
+    """Not for request.timeout.ms either, which is longer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        config = {"bootstrap.servers": f"127.0.0.1:{port}", key: 200}
+        client: Producer | Consumer
+        calls: list[Callable[[], object]]
+        if key == "max.block.ms":
+            producer = client = Producer(config)
+            calls = [lambda: producer.send("t", b"x"), lambda: producer.partitions_for("t")]
+        else:
+            consumer = client = Consumer(config)
+            calls = [lambda: consumer.partitions_for("t"), consumer.list_topics]
+        began = time.monotonic()
+        for call in calls:
+            with pytest.raises(RequestTimedOut, match=rf"after 200 ms \({key}\)"):
+                call()
+        client.close(timeout=0)
+        assert time.monotonic() - began < 25
 
 
 @pytest.mark.skipif(EXTERNAL_BOOTSTRAP is not None, reason="needs its own broker's time")

@@ -621,7 +621,13 @@ class AsyncConsumer:
 
     async def list_topics(self) -> dict[str, dict[int, PartitionView]]:
         self._require_open()
-        await self._cluster.refresh(None)
+        patience = self._cluster.patience("the list of topics", "default.api.timeout.ms")
+        try:
+            await patience.within(self._cluster.refresh(None))
+        except ClientError as problem:
+            if not patience.is_exhausted:
+                raise
+            raise patience.given_up(problem) from problem
         return {
             view.name: dict(view.partitions)
             for view in self._cluster.metadata.topics.values()

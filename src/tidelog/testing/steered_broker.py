@@ -27,9 +27,13 @@ LOCK_FILE: Final = ".lock"
 
 class SteeredServer(Server):
     def __init__(
-        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, faults: FaultRules
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        faults: FaultRules,
+        ahead_s: float,
     ) -> None:
-        self.warp = WarpClock(loop)
+        self.warp = WarpClock(loop, ahead_s)
         self._faults = faults
         super().__init__(config, loop, clock=self.warp, timer=self.warp)
 
@@ -68,23 +72,29 @@ def _with_own_time(before: Mapping[str, str]) -> dict[str, str]:
 
 
 class SteeredBroker:
-    def __init__(self, overrides: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, str],
+        loop: asyncio.AbstractEventLoop,
+        ahead_s: float = 0.0,
+    ) -> None:
+        """`ahead_s` is how far the clock had jumped before it was started again."""
         self._overrides = dict(overrides)
         self._loop = loop
         self._faults = FaultRules()
-        self._ahead_s = 0.0
+        self._ahead_s = ahead_s
         self._server: SteeredServer
 
     async def start(self) -> dict[str, str]:
         """Where it listens, by listener. From the second start on the ports are the same."""
         kind = SteeredClusterServer if self._is_in_cluster else SteeredServer
-        server = kind(BrokerConfig(self._overrides), self._loop, self._faults)
+        server = kind(BrokerConfig(self._overrides), self._loop, self._faults, self._ahead_s)
         server.start()
         server.serves()
         self._server = server
         await server.join()
         if self._ahead_s:
-            await server.jump(self._ahead_s)
+            await server.jump(0)  # a snapshot may be older than the first jump
         self._overrides["listeners"] = ",".join(map(str, server.endpoints))
         return {each.listener_name: f"{each.host}:{each.port}" for each in server.endpoints}
 

@@ -297,6 +297,43 @@ def test_a_snapshot_brings_back_topics_records_and_offsets(broker: Broker) -> No
     group.close()
 
 
+@MODES
+def test_a_snapshot_has_every_log_directory(tmp_path: Path, in_process: bool) -> None:
+    directories = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    with Broker({"log.dirs": directories}, in_process=in_process) as broker:
+        topics = [broker.create_topic(f"t{number}") for number in range(4)]
+        for topic in topics:
+            topic.send("1")
+        taken = broker.snapshot()
+        for topic in topics:
+            topic.send("2")
+        broker.restore(taken)
+        for topic in topics:
+            topic.expect().exactly_once(values=[1])
+
+
+@MODES
+def test_a_snapshot_may_be_taken_while_the_cleaner_works(in_process: bool) -> None:
+    with Broker({"log.cleaner.backoff.ms": "1"}, in_process=in_process) as broker:
+        topic = broker.create_topic(
+            "t",
+            8,
+            cleanup_policy="compact",
+            segment_bytes="2000",
+            min_cleanable_dirty_ratio="0.01",
+        )
+        with Producer(configured(broker)) as producer:
+            for turn in range(12):
+                for number in range(800):
+                    producer.send(topic, b"%d" % turn, key=b"%d" % (number % 50))
+                producer.flush()
+                taken = broker.snapshot()
+        broker.restore(taken)
+        last = {record.key: record.value for record in topic.records()}
+        assert len(last) == 50
+        assert set(last.values()) == {b"11"}
+
+
 # Faults
 
 

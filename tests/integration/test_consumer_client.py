@@ -4,8 +4,10 @@ and topics that go away. Runs against Apache Kafka too (TIDELOG_TEST_BOOTSTRAP).
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -23,6 +25,7 @@ from tests.support.foreign_clients import CODECS
 from tests.support.raw_client import RawClient, create_topic
 from tidelog.client.blocking.admin import Admin
 from tidelog.client.blocking.consumer import Consumer
+from tidelog.client.blocking.producer import Producer
 from tidelog.client.consumer.consumer import AsyncConsumer
 from tidelog.client.consumer.offset_and_metadata import OffsetAndMetadata
 from tidelog.client.consumer.rebalance_listener import RebalanceListener
@@ -34,6 +37,7 @@ from tidelog.client.errors import (
     Interrupted,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    RequestTimedOut,
     Serialization,
 )
 from tidelog.record.kernel import ConsumerRecord
@@ -866,6 +870,69 @@ def test_a_listener_that_raises_is_heard_and_the_rebalance_goes_on(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("ends_by", ["error", "cancel"])
+def test_records_come_at_once_after_a_listener_that_did_not_return(
+    group_broker: Served, topic_name: str, protocol: str, ends_by: str
+) -> None:
+    """Without automatic commits, whose time would be the next occasion to look for positions."""
+    make_topic(group_broker, topic_name, 1)
+    produce(group_broker.bootstrap, topic_name, numbered(3))
+
+    async def story() -> None:
+        called = asyncio.Event()
+
+        class Ending(RebalanceListener):
+            async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+                if partitions:
+                    called.set()
+                    if ends_by == "error":
+                        raise RuntimeError("the listener's own")
+                    await asyncio.Event().wait()
+
+        async with consuming(
+            group_broker.bootstrap,
+            group_id=f"g-{topic_name}",
+            group_protocol=protocol,
+            enable_auto_commit=False,
+        ) as consumer:
+            consumer.subscribe([topic_name], listener=Ending())
+            polling = asyncio.ensure_future(_poll_forever(consumer))
+            await asyncio.wait_for(called.wait(), WITHIN_S)
+            if ends_by == "cancel":
+                polling.cancel()
+            outcome = await asyncio.wait_for(
+                asyncio.gather(polling, return_exceptions=True), WITHIN_S
+            )
+            assert isinstance(outcome[0], RuntimeError | asyncio.CancelledError)
+            assert len(await read(consumer, 3)) == 3
+
+    asyncio.run(story())
+
+
+async def _poll_forever(consumer: AsyncConsumer) -> None:
+    while True:
+        await consumer.poll(1.0)
+
+
+def test_what_a_blocking_callback_raises_is_raised_and_not_logged_as_well(
+    group_broker: Served, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(group_broker, topic_name, 1)
+
+    def raising(*_: object) -> None:
+        raise RuntimeError("the callback's own")
+
+    with Consumer(bootstrap_servers=group_broker.bootstrap, group_id=f"g-{topic_name}") as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        consumer.commit_async({TopicPartition(topic_name, 0): 0}, raising)
+        with pytest.raises(RuntimeError, match="the callback's own"):
+            consumer.commit({TopicPartition(topic_name, 0): 1})
+        consumer.commit({TopicPartition(topic_name, 0): 2})
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
 def test_a_blocking_listener_may_seek_commit_and_ask(group_broker: Served, topic_name: str) -> None:
     make_topic(group_broker, topic_name, 1)
     produce(group_broker.bootstrap, topic_name, numbered(10))
@@ -896,6 +963,28 @@ def test_a_blocking_listener_may_seek_commit_and_ask(group_broker: Served, topic
         consumer.unsubscribe()
         assert consumer.committed([partition]) == {partition: OffsetAndMetadata(10, 0)}
     assert threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("key", ["default.api.timeout.ms", "max.block.ms"])
+def test_a_broker_that_accepts_and_is_silent_holds_nobody_beyond_the_limit(key: str) -> None:
+    """Not for request.timeout.ms either, which is longer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        config = {"bootstrap.servers": f"127.0.0.1:{port}", key: 200}
+        client: Producer | Consumer
+        calls: list[Callable[[], object]]
+        if key == "max.block.ms":
+            producer = client = Producer(config)
+            calls = [lambda: producer.send("t", b"x"), lambda: producer.partitions_for("t")]
+        else:
+            consumer = client = Consumer(config)
+            calls = [lambda: consumer.partitions_for("t"), consumer.list_topics]
+        began = time.monotonic()
+        for call in calls:
+            with pytest.raises(RequestTimedOut, match=rf"after 200 ms \({key}\)"):
+                call()
+        client.close(timeout=0)
+        assert time.monotonic() - began < 25
 
 
 @pytest.mark.skipif(EXTERNAL_BOOTSTRAP is not None, reason="needs its own broker's time")

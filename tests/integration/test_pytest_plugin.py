@@ -141,3 +141,57 @@ def test_a_setting_without_a_value_is_a_usage_error(pytester: pytest.Pytester) -
     pytester.makepyfile("def test_it(tidelog): pass")
     result = pytester.runpytest_subprocess(*PLUGIN)
     result.stdout.fnmatch_lines(["*tidelog_config: not KEY=VALUE: num.partitions*"])
+
+
+def test_markers_of_a_test_its_class_and_its_module_come_together(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from tidelog.client import Admin, ConfigResource, ConfigResourceType
+
+        pytestmark = pytest.mark.tidelog(num_partitions=3, message_max_bytes=4000)
+
+        @pytest.mark.tidelog(message_max_bytes=2000)
+        @pytest.mark.tidelog(**{"listener.name.inside_net.max.connections": 77},
+                             listeners="INSIDE_NET://127.0.0.1:0",
+                             listener_security_protocol_map="INSIDE_NET:PLAINTEXT")
+        @pytest.mark.tidelog(inter_broker_listener_name="INSIDE_NET")
+        def test_all(tidelog):
+            assert list(tidelog.listeners) == ["INSIDE_NET"]
+            with Admin({"bootstrap.servers": tidelog.bootstrap_servers}) as admin:
+                resource = ConfigResource(ConfigResourceType.BROKER, "0")
+                found = admin.describe_configs([resource])[resource].get()
+            assert found["num.partitions"].value == "3"
+            assert found["message.max.bytes"].value == "2000"
+            assert found["listener.name.inside_net.max.connections"].value == "77"
+
+        @pytest.mark.tidelog({"num.partitions": 3})
+        def test_no_keyword(tidelog):
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*takes keywords, not {'num.partitions': 3}*"])
+
+
+def test_the_name_of_a_test_may_have_letters_that_no_topic_has(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_größe(tidelog): tidelog.topic().send('x')")
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
+
+
+def test_a_broker_left_paused_goes_on_for_the_next_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_pauses(tidelog):
+            tidelog.pause()
+            raise RuntimeError("before it could resume")
+
+        def test_goes_on(tidelog):
+            tidelog.topic().send("x")
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN, timeout=120)
+    result.assert_outcomes(passed=1, failed=1)

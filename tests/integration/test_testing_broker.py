@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,26 @@ from tests.support.raw_batch import batch
 from tests.support.raw_client import ClosedByBroker, RawClient, api_versions, produce_request
 from tests.support.request_samples import sample_requests
 from tests.support.unused_ports import unused_ports
-from tidelog.client import Admin, ConfigResource, ConfigResourceType, Consumer, Producer
+from tidelog.client import (
+    Admin,
+    ConfigResource,
+    ConfigResourceType,
+    Consumer,
+    Producer,
+    RebalanceListener,
+)
 from tidelog.errors import ErrorCode, StartupError
-from tidelog.testing import Broker, NeedsProcess, NotWritten, expect
+from tidelog.testing import Broker, NeedsProcess, NotWritten, Paused, expect
 from tidelog.testing.containers import KafkaContainer
+from tidelog.types import TopicPartition
 
 pytestmark = pytest.mark.integration
 
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="tester" password="secret" user_tester="secret";'
+)
+SASL = {"sasl.enabled.mechanisms": "PLAIN", "sasl.mechanism.inter.broker.protocol": "PLAIN"}
 MODES = pytest.mark.parametrize("in_process", [False, True], ids=["process", "thread"])
 
 
@@ -85,7 +98,7 @@ def test_its_data_stays_where_the_test_wants_it(tmp_path: Path) -> None:
 
 @MODES
 def test_a_wrong_setting_is_an_error_of_the_start(in_process: bool) -> None:
-    with pytest.raises((StartupError, RuntimeError), match=r"num\.partitions"):
+    with pytest.raises(StartupError, match=r"num\.partitions"):
         Broker({"num.partitions": "none"}, in_process=in_process).start()
 
 
@@ -139,7 +152,63 @@ def test_a_paused_broker_answers_when_it_goes_on(broker: Broker) -> None:
     topic.expect().count(1)
 
 
+def test_a_paused_broker_can_be_restarted_and_refuses_what_it_cannot_do(broker: Broker) -> None:
+    topic = broker.create_topic("t")
+    taken = broker.snapshot()
+    broker.pause()
+    steps: list[Callable[[], object]] = [
+        lambda: broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER"),
+        broker.heal,
+        broker.snapshot,
+        lambda: broker.restore(taken),
+        lambda: broker.clock.advance(seconds=1),
+    ]
+    for step in steps:
+        with pytest.raises(Paused, match="resume it"):
+            step()
+    broker.restart()
+    topic.send("x")
+    broker.heal()
+    topic.expect().count(1)
+
+
 # Time
+
+
+def test_the_clock_is_as_far_ahead_after_a_restart(broker: Broker) -> None:
+    topic = broker.create_topic("t", retention_ms="3600000")
+    broker.clock.advance(hours=2)
+    topic.send("1")
+    for again in (broker.restart, broker.restart if broker.pid == os.getpid() else broker.kill):
+        again()
+        if not broker.is_running:
+            broker.start()
+        topic.send("2")
+    times = [record.timestamp for record in topic.records()]
+    assert times == sorted(times)
+    broker.clock.advance(minutes=61)
+    assert topic.records() == []
+
+
+def test_members_live_on_through_a_restart_after_a_jump(broker: Broker) -> None:
+    topic = broker.create_topic("t")
+    topic.send("1")
+    broker.clock.advance(hours=2)
+    fallen: list[object] = []
+
+    class Losing(RebalanceListener):
+        def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+            fallen.extend(partitions)
+
+    config = configured(broker, group_id="g", auto_offset_reset="earliest")
+    with Consumer(config) as consumer:
+        consumer.subscribe([topic], listener=Losing())
+        eventually(lambda: bool(consumer.poll(0.2)))
+        broker.restart()
+        topic.send("2")
+        eventually(lambda: bool(consumer.poll(0.2)))
+        consumer.commit()
+    assert not fallen
 
 
 def test_retention_takes_no_time(broker: Broker) -> None:
@@ -226,6 +295,43 @@ def test_a_snapshot_brings_back_topics_records_and_offsets(broker: Broker) -> No
         assert committed.offset == 1
         topic.send("5", key="k")
     group.close()
+
+
+@MODES
+def test_a_snapshot_has_every_log_directory(tmp_path: Path, in_process: bool) -> None:
+    directories = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    with Broker({"log.dirs": directories}, in_process=in_process) as broker:
+        topics = [broker.create_topic(f"t{number}") for number in range(4)]
+        for topic in topics:
+            topic.send("1")
+        taken = broker.snapshot()
+        for topic in topics:
+            topic.send("2")
+        broker.restore(taken)
+        for topic in topics:
+            topic.expect().exactly_once(values=[1])
+
+
+@MODES
+def test_a_snapshot_may_be_taken_while_the_cleaner_works(in_process: bool) -> None:
+    with Broker({"log.cleaner.backoff.ms": "1"}, in_process=in_process) as broker:
+        topic = broker.create_topic(
+            "t",
+            8,
+            cleanup_policy="compact",
+            segment_bytes="2000",
+            min_cleanable_dirty_ratio="0.01",
+        )
+        with Producer(configured(broker)) as producer:
+            for turn in range(12):
+                for number in range(800):
+                    producer.send(topic, b"%d" % turn, key=b"%d" % (number % 50))
+                producer.flush()
+                taken = broker.snapshot()
+        broker.restore(taken)
+        last = {record.key: record.value for record in topic.records()}
+        assert len(last) == 50
+        assert set(last.values()) == {b"11"}
 
 
 # Faults
@@ -429,6 +535,59 @@ def test_fewer_records_than_waited_for_are_told(broker: Broker) -> None:
     with pytest.raises(NotWritten, match="1 of 2 records"):
         topic.wait_for(2, timeout=0.2)
     expect(topic).count(1)
+
+
+@pytest.mark.parametrize("hindrance", ["fault", "pause"])
+def test_records_that_cannot_be_read_are_not_waited_for_longer(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, hindrance: str
+) -> None:
+    monkeypatch.setattr("tidelog.testing.topic.LAST_LOOK_S", 0.2)
+    topic = broker.create_topic("t")
+    topic.send("1")
+    if hindrance == "pause":
+        broker.pause()
+    else:
+        broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=None)
+    with pytest.raises(NotWritten, match="t: cannot be read: "):
+        topic.wait_for(1, timeout=0.3)
+
+
+def test_topics_are_reached_by_the_listener_in_plain_text_wherever_it_stands() -> None:
+    config = {
+        **SASL,
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    }
+    with Broker(config) as broker:
+        topic = broker.create_topic("t")
+        topic.send("1")
+        topic.expect().count(1)
+        assert topic.bootstrap_servers == broker.listeners["PLAINTEXT"] != broker.bootstrap_servers
+
+
+def test_topics_log_in_where_no_listener_is_in_plain_text() -> None:
+    config = {
+        **SASL,
+        "listeners": "INSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "listener.name.inside.plain.sasl.jaas.config": JAAS,
+    }
+    with (
+        Broker(config) as broker,
+        pytest.raises(ValueError, match=r"speaks PLAINTEXT.*has INSIDE; give Broker\(client="),
+    ):
+        broker.create_topic("t")
+    client = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": JAAS,
+    }
+    with Broker(config, client=client) as broker:
+        topic = broker.create_topic("t")
+        topic.send("1")
+        assert values(topic.wait_for(1)) == [b"1"]
+        assert broker.topics() == ["t"]
 
 
 def test_a_failing_block_shows_the_log() -> None:

@@ -10,7 +10,7 @@
 `pytest_plugin` has fixtures for pytest, `containers` a stand-in for testcontainers' KafkaContainer.
 """
 
-from tidelog.testing.broker import Broker, BrokerClock, NeedsProcess, Snapshot
+from tidelog.testing.broker import Broker, BrokerClock, NeedsProcess, Paused, Snapshot
 from tidelog.testing.cluster import Cluster
 from tidelog.testing.expectation import Expectation
 from tidelog.testing.topic import NotWritten, Topic, expect
@@ -22,6 +22,7 @@ __all__ = [
     "Expectation",
     "NeedsProcess",
     "NotWritten",
+    "Paused",
     "Snapshot",
     "Topic",
     "expect",

@@ -34,11 +34,16 @@ DEFAULTS: Final = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+PLAINTEXT: Final = "PLAINTEXT"
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class NeedsProcess(RuntimeError):
     """A thread cannot be killed."""
+
+
+class Paused(RuntimeError):
+    """A broker that is paused does nothing that it is told."""
 
 
 class BrokerClock:
@@ -63,14 +68,15 @@ class BrokerClock:
         The clock jumps, as for a laptop that has slept: a member of a group that did not send a
         heartbeat meanwhile is dead if its session timeout is over. Nothing jumps back.
 
-        The clocks of clients stay. From the first jump on, topics without a message.timestamp.type
-        of their own have LogAppendTime, so that what is written later is younger than what was
-        written before.
+        The clock is as far ahead when the broker is started again. The clocks of clients stay.
+        From the first jump on, topics without a message.timestamp.type of their own have
+        LogAppendTime, so that what is written later is younger than what was written before.
         """
         span = (by or timedelta()) + timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
-        self._broker._control.call("advance", seconds=span.total_seconds())
+        self._broker._steer("advance", seconds=span.total_seconds())
+        self._broker._ahead_s += span.total_seconds()
 
 
 class Snapshot:
@@ -83,12 +89,12 @@ class Snapshot:
 class _InProcess:
     """A broker on a thread of this process, steered by calls."""
 
-    def __init__(self, overrides: Mapping[str, str]) -> None:
+    def __init__(self, overrides: Mapping[str, str], ahead_s: float) -> None:
         from tidelog.event_loop import new_loop
         from tidelog.testing.steered_broker import SteeredBroker
 
         self._loop = new_loop()
-        self._broker = SteeredBroker(overrides, self._loop)
+        self._broker = SteeredBroker(overrides, self._loop, ahead_s)
         self._pause = LoopPause(self._loop)
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="tidelog-broker", daemon=True
@@ -129,11 +135,14 @@ class Broker(KafkaService):
         in_process: bool = False,
         data: Path | str | None = None,
         log_level: LogLevel = "info",
+        client: Mapping[str, object] | None = None,
     ) -> None:
         """`config` has keys of server.properties. `data` is a directory that stays; without it the
-        broker has a temporary one.
+        broker has a temporary one. `client` has what the topics given out here need to reach a
+        broker that has no listener in plain text: security.protocol and what belongs to it.
         """
         self._config = {**DEFAULTS, **(config or {})}
+        self._client = dict(client or {})
         self._in_process = in_process
         self._kept_data = None if data is None else Path(data)
         self._log_level = log_level
@@ -142,6 +151,8 @@ class Broker(KafkaService):
         self._link: RemoteControl | _InProcess | None = None
         self._listeners: dict[str, str] = {}
         self._snapshots = 0
+        self._ahead_s = 0.0
+        self._is_paused = False
         self.clock = BrokerClock(self)
 
     # Life
@@ -170,20 +181,24 @@ class Broker(KafkaService):
         return {"log.dirs": str(self.data_directory), **self._config}
 
     def _thread(self) -> _InProcess:
-        return _InProcess(self._overrides())
+        return _InProcess(self._overrides(), self._ahead_s)
 
     def _child(self) -> RemoteControl:
         settings = {
             "overrides": self._overrides(),
             "temporary": str(self._directory),
             "log_level": self._log_level,
+            "ahead_s": self._ahead_s,
         }
         module = "tidelog.testing.served_broker"
         self._process, link = child(module, settings, self._log_path)
         return RemoteControl(link)
 
     def stop(self) -> None:
-        """Cleanly; the data stays until `close`, and `start` goes on with it."""
+        """Cleanly; the data stays until `close`, and `start` goes on with it. A broker that is
+        paused goes on first.
+        """
+        self.resume()
         self._control.call("stop")
         self._control.call("leave")
         self._end()
@@ -204,9 +219,11 @@ class Broker(KafkaService):
     def pause(self) -> None:
         """It answers nobody until `resume`, and its connections stay open."""
         self._control.call("pause")
+        self._is_paused = True
 
     def resume(self) -> None:
         self._control.call("resume")
+        self._is_paused = False
 
     def close(self) -> None:
         if isinstance(self._link, _InProcess):
@@ -222,6 +239,7 @@ class Broker(KafkaService):
             self._directory = None
 
     def _end(self) -> None:
+        self._is_paused = False
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -235,6 +253,21 @@ class Broker(KafkaService):
     def bootstrap_servers(self) -> str:
         """Of its first listener."""
         return next(iter(self.listeners.values()))
+
+    @property
+    def client_config(self) -> Mapping[str, object]:
+        protocol = str(self._client.get("security.protocol", PLAINTEXT))
+        pairs = self._config.get("listener.security.protocol.map", "").split(",")
+        halves = [pair.partition(":") for pair in pairs]
+        protocols = {name.strip(): spoken.strip() for name, _, spoken in halves}
+        for name, address in self.listeners.items():
+            if protocols.get(name, name).upper() == protocol.upper():
+                return {"bootstrap.servers": address, **self._client}
+        raise ValueError(
+            f"no listener of the broker speaks {protocol}, as its topics here do: it has "
+            f"{', '.join(self.listeners)}; give Broker(client={{...}}) the keys of a client that "
+            "may log in"
+        )
 
     @property
     def replicas(self) -> int:
@@ -284,6 +317,12 @@ class Broker(KafkaService):
         if self._link is None:
             raise RuntimeError("the broker does not run")
         return self._link
+
+    def _steer(self, command: str, **arguments: Any) -> None:
+        """What the broker itself carries out, on its loop."""
+        if self._is_paused:
+            raise Paused(f"the broker is paused: resume it before {command}")
+        self._control.call(command, **arguments)
 
     # What a test can do to it
 
@@ -348,19 +387,19 @@ class Broker(KafkaService):
         if times is not None and times < 1:
             raise ValueError("a fault happens at least once")
         limits = {"times": times, "topic": topic, "client_id": client_id}
-        self._control.call("add_fault", effect=effect, api=api, **limits, **more)
+        self._steer("add_fault", effect=effect, api=api, **limits, **more)
 
     def heal(self) -> None:
         """No request meets a fault any more."""
-        self._control.call("clear_faults")
+        self._steer("clear_faults")
 
     def snapshot(self) -> Snapshot:
         """All topics, records, offsets and groups, as they are now."""
         self._snapshots += 1
         path = self._own_directory / f"snapshot-{self._snapshots}"
-        self._control.call("snapshot", target=str(path))
+        self._steer("snapshot", target=str(path))
         return Snapshot(path)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Everything as it was. Connections close, and clients find the broker again."""
-        self._control.call("restore", source=str(snapshot.path))
+        self._steer("restore", source=str(snapshot.path))

@@ -93,8 +93,10 @@ class Cluster(KafkaService):
         config: Mapping[str, str] | None = None,
         *,
         log_level: LogLevel = "info",
+        client: Mapping[str, object] | None = None,
     ) -> None:
-        """`config` has keys of server.properties, for all brokers. Topics have as many replicas as
+        """`config` has keys of server.properties, for all brokers, and `client` is as for a
+        `Broker`. Topics have as many replicas as
         there are brokers, at most three, and min.insync.replicas is one less.
         """
         self._size = size
@@ -110,6 +112,7 @@ class Cluster(KafkaService):
             **(config or {}),
         }
         self._log_level: LogLevel = log_level
+        self._client = client
         self._temporary: Path | None = None
         self._zookeeper: Coordination | None = None
         self.brokers: list[Broker] = []
@@ -129,6 +132,7 @@ class Cluster(KafkaService):
                         "zookeeper.connect": self._zookeeper.address,
                     },
                     log_level=self._log_level,
+                    client=self._client,
                 )
                 for number in range(1, self._size + 1)
             ]
@@ -158,6 +162,13 @@ class Cluster(KafkaService):
     def bootstrap_servers(self) -> str:
         """Of all brokers, also of those that do not run now."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    @property
+    def client_config(self) -> Mapping[str, object]:
+        """Of all brokers, also of those that do not run now."""
+        configs = [broker.client_config for broker in self.brokers]
+        addresses = [str(config["bootstrap.servers"]) for config in configs]
+        return {**configs[0], "bootstrap.servers": ",".join(addresses)}
 
     @property
     def replicas(self) -> int:

@@ -161,7 +161,8 @@ class ControlListener:
         try:
             return {"result": running.result()}
         except Exception as error:  # noqa: BLE001 the test is told
-            return {"error": [type(error).__name__, str(error)]}
+            kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS]
+            return {"error": [kinds[0] if kinds else "RuntimeError", str(error)]}
 
 
 async def obeyed(broker: SteeredBroker, command: str, arguments: dict[str, Any]) -> Any:

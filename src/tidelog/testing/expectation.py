@@ -49,12 +49,12 @@ class Expectation:
 
     def exactly_once(
         self,
-        keys: Iterable[bytes | str | int] | None = None,
+        keys: Iterable[bytes | str | int | None] | None = None,
         *,
         values: Iterable[Any] | None = None,
     ) -> Expectation:
         """Each of the keys is there once, and no other; or each of the values. With neither, no key
-        is there twice.
+        is there twice. None is a key or value that is null.
         """
         if values is not None:
             self._must_be(Counter(map(_bytes, values)), [r.value for r in self.records], "value")
@@ -68,7 +68,7 @@ class Expectation:
             )
         return self
 
-    def _must_be(self, wanted: Counter[bytes], found: list[bytes | None], what: str) -> None:
+    def _must_be(self, wanted: Counter[bytes | None], found: list[bytes | None], what: str) -> None:
         counts: Counter[Any] = Counter(found)
         missing = list((wanted - counts).elements())
         surplus = list((counts - wanted).elements())
@@ -80,8 +80,8 @@ class Expectation:
         assert not problems, f"{self.topic}: " + "; ".join(problems)
 
 
-def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
+def _bytes(value: Any) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
 def _some(items: list[Any]) -> str:

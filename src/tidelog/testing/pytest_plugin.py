@@ -101,10 +101,24 @@ def _new_broker(config: pytest.Config, more: Mapping[str, str]) -> Broker:
 
 
 def _marked_config(node: pytest.Item) -> dict[str, str] | None:
-    marker = node.get_closest_marker(MARKER)
-    if marker is None:
+    """Of all its markers; where they differ, the closest one decides."""
+    markers = list(node.iter_markers(MARKER))
+    if not markers:
         return None
-    return {key.replace("_", "."): str(value) for key, value in marker.kwargs.items()}
+    found: dict[str, str] = {}
+    for marker in reversed(markers):
+        if marker.args:
+            raise pytest.UsageError(
+                f"@pytest.mark.{MARKER} takes keywords, not {marker.args[0]!r}: "
+                "num_partitions=3, or **{'num.partitions': 3}"
+            )
+        found.update((_key(name), str(value)) for name, value in marker.kwargs.items())
+    return found
+
+
+def _key(name: str) -> str:
+    """Underscores are dots, but not in a name that has its dots: listener.name.sasl_ssl."""
+    return name if "." in name else name.replace("_", ".")
 
 
 def _shown_if_it_fails(node: pytest.Item, broker: Broker) -> None:
@@ -131,9 +145,10 @@ def tidelog(
         return
     broker = _started(_tidelog_session_broker, request.config)
     _shown_if_it_fails(node, broker)
-    name = re.sub(r"[^\w.-]", "-", node.name)[:80]
+    name = re.sub(r"[^\w.-]", "-", node.name, flags=re.ASCII)[:80]
     yield TestBroker(broker, f"{name}-{next(_TESTS)}")
     if broker.is_running:
+        broker.resume()
         broker.heal()
 
 

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then ends us
     loop = new_loop()
     asyncio.set_event_loop(loop)
-    broker = SteeredBroker(settings["overrides"], loop)
+    broker = SteeredBroker(settings["overrides"], loop, settings["ahead_s"])
 
     def abandoned() -> None:
         if settings["temporary"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,11 @@ class KafkaService(ABC):
     @property
     @abstractmethod
     def bootstrap_servers(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def client_config(self) -> Mapping[str, object]:
+        """Of a client that can reach it; the topics given out here use it."""
 
     @property
     @abstractmethod
@@ -67,13 +73,13 @@ class KafkaService(ABC):
 
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         factor = self.replicas if replicas is None else replicas
-        with Admin({"bootstrap.servers": self.bootstrap_servers}) as admin:
+        with Admin(self.client_config) as admin:
             admin.create_topics([NewTopic(name, partitions, factor, configs=settings)])[name].get()
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
         """One that is there, or will be."""
-        return Topic(name, self.bootstrap_servers)
+        return Topic(name, self.client_config)
 
     def expect(self, topic: str) -> Expectation:
         return self.topic(topic).expect()
@@ -82,5 +88,5 @@ class KafkaService(ABC):
         """The names of all topics but Kafka's own."""
         from tidelog.client import Admin
 
-        with Admin({"bootstrap.servers": self.bootstrap_servers}) as admin:
+        with Admin(self.client_config) as admin:
             return sorted(each.name for each in admin.list_topics() if not each.is_internal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +22,19 @@ from tidelog.testing.warp_clock import WarpClock
 
 SETTLE_TURNS: Final = 20  # of the loop, for what was woken to do its work
 SETTLE_S: Final = 0.001
-LOCK_FILE: Final = ".lock"
+# What a thread may be deleting, and the loader would.
+LEFT_OUT: Final = shutil.ignore_patterns(".lock", "*.deleted", "*-delete")
 
 
 class SteeredServer(Server):
     def __init__(
-        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, faults: FaultRules
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        faults: FaultRules,
+        ahead_s: float,
     ) -> None:
-        self.warp = WarpClock(loop)
+        self.warp = WarpClock(loop, ahead_s)
         self._faults = faults
         super().__init__(config, loop, clock=self.warp, timer=self.warp)
 
@@ -50,6 +55,10 @@ class SteeredServer(Server):
         self._cleaner.end_rests()
         for _ in range(SETTLE_TURNS):
             await asyncio.sleep(0)
+        await self.cleaner_rests()
+
+    async def cleaner_rests(self) -> None:
+        """It works on threads, so files come and go while it does."""
         while not self._cleaner.is_resting:  # noqa: ASYNC110 it has no event for a test alone
             await asyncio.sleep(SETTLE_S)
 
@@ -68,23 +77,29 @@ def _with_own_time(before: Mapping[str, str]) -> dict[str, str]:
 
 
 class SteeredBroker:
-    def __init__(self, overrides: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, str],
+        loop: asyncio.AbstractEventLoop,
+        ahead_s: float = 0.0,
+    ) -> None:
+        """`ahead_s` is how far the clock had jumped before it was started again."""
         self._overrides = dict(overrides)
         self._loop = loop
         self._faults = FaultRules()
-        self._ahead_s = 0.0
+        self._ahead_s = ahead_s
         self._server: SteeredServer
 
     async def start(self) -> dict[str, str]:
         """Where it listens, by listener. From the second start on the ports are the same."""
         kind = SteeredClusterServer if self._is_in_cluster else SteeredServer
-        server = kind(BrokerConfig(self._overrides), self._loop, self._faults)
+        server = kind(BrokerConfig(self._overrides), self._loop, self._faults, self._ahead_s)
         server.start()
         server.serves()
         self._server = server
         await server.join()
         if self._ahead_s:
-            await server.jump(self._ahead_s)
+            await server.jump(0)  # a snapshot may be older than the first jump
         self._overrides["listeners"] = ",".join(map(str, server.endpoints))
         return {each.listener_name: f"{each.host}:{each.port}" for each in server.endpoints}
 
@@ -110,22 +125,26 @@ class SteeredBroker:
     def clear_faults(self) -> None:
         self._faults.clear()
 
-    def snapshot(self, target: str) -> None:
+    async def snapshot(self, target: str) -> None:
         """All that is stored, as it is between two turns of the loop. The broker serves nobody
         meanwhile, and serves on.
         """
         if self._is_in_cluster:
             raise _lone_only("a snapshot")
+        await self._server.cleaner_rests()
         self._server.broker.append_turn.end()
-        shutil.copytree(self._data, target, ignore=shutil.ignore_patterns(LOCK_FILE))
+        for data, copy in self._copies(target):
+            shutil.copytree(data, copy, ignore=LEFT_OUT)
 
     async def restore(self, source: str) -> None:
         """Connections close; clients find the broker at its address, as the snapshot has it."""
         await self._server.stop()
-        shutil.rmtree(self._data)
-        shutil.copytree(source, self._data)
+        for data, copy in self._copies(source):
+            shutil.rmtree(data)
+            shutil.copytree(copy, data)
         await self.start()
 
-    @property
-    def _data(self) -> Path:
-        return Path(self._overrides["log.dirs"])
+    def _copies(self, snapshot: str) -> Iterator[tuple[Path, Path]]:
+        """Each log directory, and where the snapshot has it."""
+        for number, directory in enumerate(BrokerConfig(self._overrides).log_dirs):
+            yield Path(directory), Path(snapshot) / str(number)

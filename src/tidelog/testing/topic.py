@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from tidelog.testing.expectation import Expectation
 
 WAIT_S: Final = 10.0
+READ_S: Final = 60.0
+LAST_LOOK_S: Final = 5.0
 POLL_S: Final = 0.02
 
 
@@ -20,22 +23,32 @@ class NotWritten(AssertionError):
 class Topic(str):
     """The name, so that it can be given to any client, with what a test asks of the topic."""
 
-    bootstrap_servers: str
+    client_config: Mapping[str, object]
 
-    def __new__(cls, name: str, bootstrap_servers: str) -> Topic:
+    def __new__(cls, name: str, client_config: Mapping[str, object]) -> Topic:
         topic = super().__new__(cls, name)
-        topic.bootstrap_servers = bootstrap_servers
+        topic.client_config = client_config
         return topic
 
-    def records(self, *, isolation: str = "read_committed") -> list[ConsumerRecord]:
-        """All of them, partition by partition, each in the order of its offsets."""
-        from tidelog.client import Consumer, TopicPartition
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.client_config["bootstrap.servers"])
 
+    def records(
+        self, *, isolation: str = "read_committed", timeout: float = READ_S
+    ) -> list[ConsumerRecord]:
+        """All of them, partition by partition, each in the order of its offsets. RequestTimedOut if
+        that takes longer than `timeout` seconds.
+        """
+        from tidelog.client import Consumer, RequestTimedOut, TopicPartition
+
+        deadline = time.monotonic() + timeout
         config = {
-            "bootstrap.servers": self.bootstrap_servers,
+            **self.client_config,
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
             "fetch.max.wait.ms": 50,
+            "default.api.timeout.ms": round(timeout * 1000),
         }
         with Consumer(config) as consumer:
             partitions = [TopicPartition(self, n) for n in consumer.partitions_for(self)]
@@ -44,6 +57,10 @@ class Topic(str):
             consumer.seek_to_beginning(partitions)
             found: list[ConsumerRecord] = []
             while any(consumer.position(each) < ends[each] for each in partitions):
+                if time.monotonic() > deadline:
+                    raise RequestTimedOut(
+                        f"{self}: {len(found)} records, and not all, within {timeout:g} s"
+                    )
                 found += [
                     record
                     for record in consumer.poll(POLL_S)
@@ -54,21 +71,31 @@ class Topic(str):
     def wait_for(
         self, count: int, timeout: float = WAIT_S, *, isolation: str = "read_committed"
     ) -> list[ConsumerRecord]:
-        """The records, when there are as many; NotWritten if there are fewer in the end."""
+        """The records, when there are as many; NotWritten if there are fewer in the end, or if the
+        broker does not let them be read.
+        """
+        from tidelog.client import RequestTimedOut
+
         deadline = time.monotonic() + timeout
         while True:
-            found = self.records(isolation=isolation)
+            left_s = max(deadline - time.monotonic(), LAST_LOOK_S)
+            try:
+                found = self.records(isolation=isolation, timeout=left_s)
+            except RequestTimedOut as problem:
+                raise NotWritten(f"{self}: cannot be read: {problem}") from problem
             if len(found) >= count:
                 return found
             if time.monotonic() > deadline:
                 raise NotWritten(f"{self}: {len(found)} of {count} records after {timeout:g} s")
             time.sleep(POLL_S)
 
-    def send(self, *values: bytes | str, key: bytes | str | None = None, **more: Any) -> None:
+    def send(
+        self, *values: bytes | str | None, key: bytes | str | None = None, **more: Any
+    ) -> None:
         """Written and acknowledged when this returns."""
         from tidelog.client import Producer
 
-        with Producer({"bootstrap.servers": self.bootstrap_servers}) as producer:
+        with Producer(self.client_config) as producer:
             sent = [producer.send(self, _bytes(value), _bytes(key), **more) for value in values]
             producer.flush()
             for each in sent:

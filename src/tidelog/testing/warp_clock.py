@@ -28,9 +28,9 @@ class WarpTimer:
 class WarpClock:
     """A Clock and a Timer. Touched on its loop only, but for reading the time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ahead_s: float = 0.0) -> None:
         self._loop = loop
-        self._ahead_ns = 0
+        self._ahead_ns = round(ahead_s * 1e9)
         self._heap: list[tuple[float, int, WarpTimer]] = []
         self._numbers = count()
         self._wake: asyncio.TimerHandle | None = None

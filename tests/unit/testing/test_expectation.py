@@ -8,7 +8,7 @@ from tidelog.client import ConsumerRecord
 from tidelog.testing import Expectation
 
 
-def expectation(*records: tuple[str | None, str, int]) -> Expectation:
+def expectation(*records: tuple[str | None, str | None, int]) -> Expectation:
     """Of (key, value, partition)."""
     rows = [
         ConsumerRecord(
@@ -18,7 +18,7 @@ def expectation(*records: tuple[str | None, str, int]) -> Expectation:
             timestamp=0,
             timestamp_type=0,
             key=None if key is None else key.encode(),
-            value=value.encode(),
+            value=None if value is None else value.encode(),
             headers=(),
             leader_epoch=0,
         )
@@ -63,3 +63,10 @@ def test_missing_and_doubled_keys_are_named() -> None:
 def test_a_count_is_exact() -> None:
     with pytest.raises(AssertionError, match="1 records, not 2"):
         expectation(("a", "1", 0)).count(2)
+
+
+def test_a_tombstone_is_a_value_that_is_none() -> None:
+    found = expectation(("1", "x", 0), ("1", None, 0), (None, "y", 0))
+    found.exactly_once(values=["x", None, "y"]).exactly_once(keys=["1", "1", None])
+    with pytest.raises(AssertionError, match="1 values are missing: b'None'"):
+        found.exactly_once(values=["x", None, "y", "None"])

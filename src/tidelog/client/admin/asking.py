@@ -17,7 +17,6 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from tidelog.client.errors import (
     ClientError,
     ConnectionFailed,
-    RequestTimedOut,
     UnreadableAnswer,
     refused,
 )
@@ -169,15 +168,8 @@ class Asking:
         patience: Patience,
         last: ClientError | None,
     ) -> T:
-        """Bounds a try. `last`, the error of the try before, says more than that this one took too
-        long."""
-        left_s = patience.left_s
-        left_ms = round(min(left_s, self.config.seconds("request.timeout.ms")) * 1000)
-        try:
-            async with asyncio.timeout(left_s):
-                return await ask(left_ms)
-        except TimeoutError as problem:
-            raise last or RequestTimedOut("no answer in time") from problem
+        left_ms = round(min(patience.left_s, self.config.seconds("request.timeout.ms")) * 1000)
+        return await patience.within(ask(left_ms), last)
 
     def _prepare(self, problem: ClientError) -> None:
         """Before another try: the controller may be another broker by now."""

@@ -87,11 +87,13 @@ class BlockingCluster:
     async def _topics(self, names: list[str] | None) -> dict[str, TopicView]:
         what = "metadata of all topics" if names is None else f"metadata of {', '.join(names)}"
         patience = self.network.patience(what)
+        last: ClientError | None = None
         while True:
             try:
-                await self.network.refresh(names)
+                await patience.within(self.network.refresh(names), last)
                 break
             except ClientError as problem:
+                last = problem
                 if not may_pass(problem):
                     raise
                 await patience.wait_after(problem)

@@ -240,12 +240,15 @@ class Consumer:
         """Runs a coroutine of the consumer on its event loop, and its callbacks in this thread."""
         calls = _Calls()
         self._calls.append(calls)
+        task: asyncio.Task[T] | None = None
         try:
             task = self._thread.run(lambda: self._begin(begin, calls))
             self._serve(task, calls)
             return task.result()
         finally:
             self._calls.remove(calls)
+            if task is not None and task.done() and not task.cancelled():
+                task.exception()  # the application has it already if its own callback raised it
 
     def _serve(self, task: asyncio.Task[T], calls: _Calls) -> None:
         """Calls what is wanted until the task has ended. What a callback raises is raised in the

@@ -419,18 +419,26 @@ class AsyncConsumer:
         """Everything that may have to happen before records are given out."""
         self._has_news = False
         if self._commits is not None:
-            await self._commits.tell_completed(self._call_on_commit)
+            await self._or_again(self._commits.tell_completed(self._call_on_commit))
         self._follow_pattern()
         self._require_usable_topics()
         self._watch()
         if self._group is not None:
             self._group.metadata_changed()
             self._group.subscription_changed()
-            await self._group.advance()
+            await self._or_again(self._group.advance())
             self._watch()
         self._positions.update()
         if self._commits is not None and self._commits.is_auto_commit_due():
             self._commits.auto_commit(self.iterated.consumed())
+
+    async def _or_again(self, work: Awaitable[object]) -> None:
+        """If a callback raises, or the poll is cancelled, the next poll does what is left."""
+        try:
+            await work
+        except BaseException:
+            self._has_news = True
+            raise
 
     def _take(self, limit: int) -> list[ConsumerRecord]:
         left = self.iterated.take(limit)
@@ -613,7 +621,13 @@ class AsyncConsumer:
 
     async def list_topics(self) -> dict[str, dict[int, PartitionView]]:
         self._require_open()
-        await self._cluster.refresh(None)
+        patience = self._cluster.patience("the list of topics", "default.api.timeout.ms")
+        try:
+            await patience.within(self._cluster.refresh(None))
+        except ClientError as problem:
+            if not patience.is_exhausted:
+                raise
+            raise patience.given_up(problem) from problem
         return {
             view.name: dict(view.partitions)
             for view in self._cluster.metadata.topics.values()

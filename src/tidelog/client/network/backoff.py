@@ -1,14 +1,16 @@
 """Waiting between tries: each wait is twice the one before, within bounds, with some chance in it.
 
-A `Patience` is made when work begins. `wait_after` waits before the next try and gives up with the
-last error when the time allowed has passed. How long to wait before connecting again is not its
-concern: each broker has a backoff for that (`peer.py`).
+A `Patience` is made when work begins. `within` bounds a try; `wait_after` waits before the next one
+and gives up with the last error when the time allowed has passed. How long to wait before
+connecting again is not its concern: each broker has a backoff for that (`peer.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.client.errors import (
     ClientError,
@@ -22,6 +24,8 @@ from tidelog.clock import pause
 if TYPE_CHECKING:
     from tidelog.clock import Clock, Timer
     from tidelog.config.client import KafkaConfig
+
+T = TypeVar("T")
 
 JITTER: Final = 0.2
 # Not the global one: the application may seed it or rely on its state, and this is another thread.
@@ -102,6 +106,15 @@ class Patience:
         await pause(self._timer, min(self._backoff.next_s(), left_s))
         if self.is_exhausted:
             raise self.given_up(problem) from problem
+
+    async def within(self, work: Awaitable[T], last: ClientError | None = None) -> T:
+        """Bounds a try. `last`, the error of the try before, says more than that this one took too
+        long."""
+        try:
+            async with asyncio.timeout(self.left_s):
+                return await work
+        except TimeoutError as problem:
+            raise last or RequestTimedOut("no answer in time") from problem
 
     def given_up(self, problem: ClientError) -> ClientError:
         if isinstance(problem, UnknownTopic | OffsetOutOfRange):

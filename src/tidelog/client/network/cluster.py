@@ -409,11 +409,13 @@ class Cluster:
         if view is not None:
             return view
         patience = self.patience(f"metadata of topic {name}", limit_key, timeout_s)
+        last: ClientError | None = None
         while True:
             try:
-                await self.refresh([name], may_create=may_create)
+                await patience.within(self.refresh([name], may_create=may_create), last)
                 return self._must_exist(name)
             except ClientError as problem:
+                last = problem
                 is_final = isinstance(problem, UnknownTopic) and not may_create
                 if is_final or not may_pass(problem):
                     raise

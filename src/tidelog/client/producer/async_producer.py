@@ -334,7 +334,7 @@ class AsyncProducer:
                 f"{len(view.partitions) - 1}"
             )
             await patience.wait_after(problem)
-            await self._cluster.refresh([name], may_create=True)
+            await patience.within(self._cluster.refresh([name], may_create=True), problem)
             view = await self._cluster.topic(name, may_create=True, timeout_s=patience.left_s)
         self._know(view)
         return view

@@ -190,6 +190,34 @@ def test_of_two_sources_that_take_the_place_of_one_only_the_first_goes_on_for_it
     assert letters["refunds"] == ("dead-letter.refunds", REPLAYS)
 
 
+def test_a_source_may_not_have_the_former_name_of_another(tmp_path: Path) -> None:
+    """Spark would look for its offsets among those of the other one, which would begin anew."""
+    ran(declared(tmp_path))
+    renamed = (
+        ("[source.orders]", "[source.sales]"),
+        ("from orders o", "from sales o"),
+        ("id from orders", "id from sales"),
+    )
+    ran(declared(tmp_path, *renamed))
+    another = '[source.orders]\ntopic = "others"\nschema = "id string"\n'
+    with pytest.raises(PipelineError, match=r"source.orders\] its checkpoint knows .source.sales"):
+        plan(declared(tmp_path, *renamed, more=another))
+    fine = another.replace("source.orders", "source.others")
+    assert outcomes(declared(tmp_path, *renamed, more=fine))["paid"] == SAFE
+
+
+def test_sources_that_change_their_names_are_known_by_their_topics(tmp_path: Path) -> None:
+    ran(declared(tmp_path))
+    changed = declared(
+        tmp_path,
+        ('topic = "orders"', 'topic = "x"'),
+        ('topic = "payments"', 'topic = "orders"'),
+        ('topic = "x"', 'topic = "payments"'),
+    )
+    names = Checkpoint(changed).spark_names
+    assert names == {"orders": "payments", "payments": "orders"}
+
+
 def test_other_sql_needs_new_state_only_where_state_is_kept(tmp_path: Path) -> None:
     ran(declared(tmp_path))
     changed = declared(tmp_path, ("select o.id", "select p.id"), ("'m'", "'n'"))

@@ -88,16 +88,30 @@ class Checkpoint:
     def _spark_names(self) -> dict[str, str]:
         """How Spark knows each source: by its name, or, if the file has renamed it since, by the
         name that it had. Reading the same topics is what makes it the same source; of several that
-        now read them, the first in the file."""
+        now read them, the first in the file. PipelineError for a source with the former name of
+        another one: their offsets would be mixed up."""
         declared = {source.name: topics_read(source) for source in self.pipeline.sources}
-        free = {name: topics for name, topics in self.sources.items() if name not in declared}
-        found: dict[str, str] = {}
+        found = {
+            name: name
+            for name, topics in declared.items()
+            if set(topics) & set(self.sources.get(name, ()))
+        }
         for name, topics in declared.items():
-            taken = found.values()
-            same = [old for old, read in free.items() if read == topics and old not in taken]
-            is_renamed = name not in self.sources and len(same) == 1
-            found[name] = same[0] if is_renamed else name
-        return found
+            if name not in found:
+                taken = found.values()
+                same = [old for old, read in self.sources.items() if read == topics]
+                free = [old for old in same if old not in taken]
+                if len(free) == 1:
+                    found[name] = free[0]
+        former = {old: name for name, old in found.items()}
+        for source in self.pipeline.sources:
+            if source.name not in found and source.name in former:
+                raise self.pipeline.error(
+                    source.line,
+                    f"[source.{source.name}] its checkpoint knows [source.{former[source.name]}] "
+                    "by this name, which it had before; name this one otherwise",
+                )
+        return {name: found.get(name, name) for name in declared}
 
     def _folders(self) -> list[str]:
         """Queries that have left something."""

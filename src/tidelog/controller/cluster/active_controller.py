@@ -340,6 +340,7 @@ class ActiveController:
         named = await self._topic_settings.changes(self._watchers.config_changes)
         if any(entity.startswith("brokers/") for entity in named):
             await self._read_broker_settings()
+            self._topic_settings.forget_all_but(self.context.topics)
             self.context.topic_settings.update(self._topic_settings.with_overrides())
             await self._decide(topic_changes.defaults_changed)
         topics = [

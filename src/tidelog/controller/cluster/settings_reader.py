@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, Protocol
 
 from tidelog.controller import znodes
@@ -77,6 +77,12 @@ class SettingsReader:
     async def read_topic(self, name: str) -> TopicSettings | None:
         """None if the defaults hold."""
         return (await self.read_topics([name])).get(name)
+
+    def forget_all_but(self, topics: Container[str]) -> None:
+        """Another topic may get the name of one that is gone."""
+        self._overrides = {
+            name: self._overrides[name] for name in self._overrides if name in topics
+        }
 
     def with_overrides(self) -> Mapping[str, TopicSettings]:
         """Of all topics with settings of their own, on top of the defaults as they are now."""

@@ -33,8 +33,7 @@ def topics_changed(
         if name in draft.gone_topics:
             continue
         draft.state.put_topic(name, topic.topic_id, topic.version, topic.assignments)
-        if topic.settings is not None:
-            draft.state.topic_settings[name] = topic.settings
+        _put_settings(draft, name, topic.settings)
     create_partitions(draft, [tp for name in new for tp in draft.state.partitions_of(name)])
 
 
@@ -73,12 +72,16 @@ def create_partitions(draft: DecisionDraft, partitions: Collection[TopicPartitio
 def settings_changed(draft: DecisionDraft, settings: Mapping[str, TopicSettings | None]) -> None:
     """By topic; None where the defaults hold now."""
     for name, of_topic in settings.items():
-        if of_topic is None:
-            draft.state.topic_settings.pop(name, None)
-        else:
-            draft.state.topic_settings[name] = of_topic
+        _put_settings(draft, name, of_topic)
         end_stale_eligibility(draft, draft.state.partitions_of(name))
         partition_state_machine.elect_where_missing(draft, name)
+
+
+def _put_settings(draft: DecisionDraft, name: str, of_topic: TopicSettings | None) -> None:
+    if of_topic is None:
+        draft.state.topic_settings.pop(name, None)
+    else:
+        draft.state.topic_settings[name] = of_topic
 
 
 def defaults_changed(draft: DecisionDraft) -> None:

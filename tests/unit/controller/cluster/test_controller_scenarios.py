@@ -571,6 +571,20 @@ async def test_the_brokers_default_for_unclean_elections_holds_where_the_topic_s
         assert (await cluster.state("u")).leader == -1
 
 
+@in_loop
+async def test_a_topic_made_again_does_not_have_the_settings_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    async with cluster_of(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create_topic("t", [[2, 3]], {"unclean.leader.election.enable": "true"})
+        await cluster.delete_topic("t")
+        await cluster.configure_brokers("<default>", {"min.insync.replicas": "1"})
+        await cluster.create_topic("t", [[2, 3]])
+        await cluster.alter_isr("t", [2])
+        await cluster.kill(2)
+        assert (await cluster.state("t")).leader == -1, "an unclean election would lose records"
+
+
 # KIP-966
 
 

@@ -9,7 +9,7 @@ Behaviour
 Checks, in order: ALTER on the cluster (31), replicas are neither none, nor twice the same, nor
 negative (39), those to be added are on live brokers (39), the replication factor stays if it must
 (38), there is a reassignment to cancel (85), partition exists and its topic is not being deleted
-(3).
+(3), a replica in sync is kept (39).
 Versions: v1 allow_replication_factor_change (KIP-860).
 Unlike Kafka
 - In a cluster the last row of a partition that is named twice counts, and both have its outcome.

@@ -275,6 +275,12 @@ class ControllerContext:
         there = broker_id in self.brokers if or_shutting_down else self.is_live(broker_id)
         return there and partition not in self.offline_dirs.get(broker_id, ())
 
+    def forget_offline_dir(self, broker_id: int, partition: TopicPartition) -> None:
+        """The replica is gone: a later one on the same broker lies in another directory."""
+        before = self.offline_dirs.get(broker_id, frozenset())
+        if partition in before:
+            self.offline_dirs[broker_id] = before - {partition}
+
     # Topics
 
     def put_topic(
@@ -296,6 +302,7 @@ class ControllerContext:
         for partition in self.partitions_of(name):
             for broker_id in self.replicas_of(partition):
                 self.replica_states.pop(Replica(partition, broker_id), None)
+                self.forget_offline_dir(broker_id, partition)
             self.assignments.pop(partition, None)
             self.leadership.pop(partition, None)
             self.partition_states.pop(partition, None)

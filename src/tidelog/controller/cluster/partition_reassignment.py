@@ -6,7 +6,9 @@
    the assignment is what was wanted. All of this is one write, so it is never seen half done.
 
 A later reassignment supersedes one under way; a cancelled one is a reassignment to the replicas
-before. How much bandwidth the copying takes is up to the throttles of leaders and followers.
+before. Both drop replicas that were being added at once, even one that leads: another leader is
+elected then. Neither may drop all replicas in sync, because the records would go with them. How
+much bandwidth the copying takes is up to the throttles of leaders and followers.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from tidelog.controller.cluster.controller_context import (
 )
 from tidelog.controller.cluster.decision_draft import DecisionDraft
 from tidelog.controller.cluster.election import ElectionStrategy
+from tidelog.controller.cluster.partition_state_machine import PartitionState
 from tidelog.controller.cluster.replica_state_machine import ReplicaState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.types import TopicPartition
+from tidelog.types import NO_LEADER, TopicPartition
 
 
 def start_all(
@@ -39,8 +42,11 @@ def start_all(
         if not target or not _may_be_reassigned(draft.state, partition):
             continue
         current = draft.state.assignments[partition]
-        if not current.is_being_reassigned or current.target != tuple(target):
-            reassign(draft, partition, current.reassigned_to(target))
+        wanted = current.reassigned_to(target)
+        if current.is_being_reassigned and current.target == tuple(target):
+            continue
+        if _keeps_replica_in_sync(draft.state, partition, wanted):
+            reassign(draft, partition, wanted)
             started.add(partition)
     return started
 
@@ -65,7 +71,13 @@ def alter(
         if not current.is_being_reassigned:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         target = current.origin
-    reassign(draft, partition, current.reassigned_to(target))
+    wanted = current.reassigned_to(target)
+    if not _keeps_replica_in_sync(state, partition, wanted):
+        raise _impossible(
+            f"Only replicas that the reassignment of {partition} is adding are in sync, and it "
+            "would drop them: acknowledged records would be lost."
+        )
+    reassign(draft, partition, wanted)
 
 
 def must_be_possible(
@@ -106,6 +118,13 @@ def _may_be_reassigned(state: ControllerContext, partition: TopicPartition) -> b
         and partition in state.leadership
         and not state.is_to_be_deleted(partition.topic)
     )
+
+
+def _keeps_replica_in_sync(
+    state: ControllerContext, partition: TopicPartition, wanted: ReplicaAssignment
+) -> bool:
+    """As KRaft has it; Kafka over ZooKeeper deletes the last replica in sync."""
+    return not set(state.leadership[partition].isr).isdisjoint(wanted.replicas)
 
 
 def resume(draft: DecisionDraft, partitions: Collection[TopicPartition]) -> None:
@@ -160,7 +179,13 @@ def _wait_for_isr(
     draft: DecisionDraft, partition: TopicPartition, wanted: ReplicaAssignment
 ) -> None:
     """The leader learns of its new followers with a new epoch, and those start to copy."""
-    draft.lead(partition, draft.state.leadership[partition].next_epoch())
+    current = draft.state.leadership[partition]
+    was_online = draft.state.partition_state(partition) is PartitionState.ONLINE
+    if current.leader == NO_LEADER and was_online:  # a replica led that is not wanted any more
+        partition_state_machine.mark(draft, [partition], PartitionState.OFFLINE)
+        partition_state_machine.bring_online(draft, [partition], ElectionStrategy.OFFLINE)
+    else:
+        draft.lead(partition, current.next_epoch())
     draft.requests.tell_replicas(wanted.origin, partition)
     draft.requests.tell_replicas(wanted.adding, partition, is_new=True)
     new = [Replica(partition, broker_id) for broker_id in wanted.adding]

@@ -119,6 +119,7 @@ def forget(draft: DecisionDraft, replicas: Iterable[Replica]) -> None:
         assignment = draft.state.assignments[partition]
         draft.state.assignments[partition] = assignment.without(broker_id)
         draft.state.replica_states.pop(replica, None)
+        draft.state.forget_offline_dir(broker_id, partition)
 
 
 def _become_new(draft: DecisionDraft, replica: Replica) -> None:

@@ -17,6 +17,7 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest
 from tidelog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -155,6 +156,55 @@ async def test_a_later_reassignment_supersedes_the_first(tmp_path: Path) -> None
         assert (await cluster.assignment("t")).partitions == {0: [4, 2]}
 
 
+@asynccontextmanager
+async def led_by_an_added_replica(tmp_path: Path) -> AsyncIterator[FakeCluster]:
+    """t moves to 3 and 4; 3 is in sync already and leads."""
+    async with cluster_with_topic(tmp_path) as cluster:
+        await reassign(cluster, [3, 4])
+        await cluster.alter_isr("t", [1, 2, 3])
+        await cluster.active.elect_leaders(ElectLeadersRequest(topic_partitions=None))
+        await cluster.settle()
+        assert (await cluster.state("t")).leader == 3
+        yield cluster
+
+
+@in_loop
+async def test_superseding_a_reassignment_whose_new_replica_leads_elects_another_leader(
+    tmp_path: Path,
+) -> None:
+    async with led_by_an_added_replica(tmp_path) as cluster:
+        assert await reassign(cluster, [4, 2]) == ErrorCode.NONE
+        state = await cluster.state("t")
+        assert (state.leader, state.isr) == (2, [1, 2])
+        assert cluster.brokers[3].deleted == [T0]
+        assert cluster.brokers[4].hosted[T0].leader == 2
+        await cluster.alter_isr("t", [1, 2, 4])
+        assert (await cluster.assignment("t")).partitions == {0: [4, 2]}
+
+
+@pytest.mark.parametrize("target", [None, [4, 2]])
+@in_loop
+async def test_the_last_replica_in_sync_is_not_dropped_by_a_cancelled_or_later_reassignment(
+    tmp_path: Path, target: list[int] | None
+) -> None:
+    async with led_by_an_added_replica(tmp_path) as cluster:
+        await cluster.kill(1, 2)
+        await cluster.start(1, 2)
+        assert (await cluster.state("t")).isr == [3]
+        assert await reassign(cluster, target) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        if target is not None:
+            await cluster.store.create(
+                "/admin/reassign_partitions", znodes.encode_reassignment({T0: target})
+            )
+            await cluster.settle()
+            assert await cluster.store.exists("/admin/reassign_partitions") is None
+        assert await listed(cluster) == {T0: ([3, 4, 1, 2], [3, 4], [1, 2])}
+        assert (cluster.brokers[3].deleted, (await cluster.state("t")).leader) == ([], 3)
+        await cluster.alter_isr("t", [3, 1])
+        assert await reassign(cluster, target) == ErrorCode.NONE
+        assert (await cluster.state("t")).leader == 1
+
+
 @pytest.mark.parametrize(
     ("replicas", "may_change_factor", "code"),
     [
@@ -276,3 +326,21 @@ async def test_partitions_added_while_others_are_reassigned_are_kept(tmp_path: P
         await cluster.store.set("/brokers/topics/t", znodes.encode_assignment(grown))
         assert await reassign(cluster, [3, 1]) == ErrorCode.NONE
         assert (await cluster.assignment("t")).partitions == {0: [3, 1, 2], 1: [2]}
+
+
+@in_loop
+async def test_a_new_replica_is_online_where_an_earlier_one_lost_its_directory(
+    tmp_path: Path,
+) -> None:
+    async with cluster_with_topic(tmp_path) as cluster:
+        cluster.brokers[1].lost_dirs.add(T0)
+        event = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
+        await cluster.store.create(event, znodes.encode_log_dir_event(1), sequence=True)
+        await cluster.settle()
+        assert (await cluster.state("t")).isr == [2]
+        assert await reassign(cluster, [2]) == ErrorCode.NONE
+        await cluster.delete_topic("t")
+        cluster.brokers[1].lost_dirs.clear()  # other directories of the broker are fine
+        await cluster.create_topic("t", [[1, 2]])
+        state = await cluster.state("t")
+        assert (state.leader, state.isr) == (1, [1, 2])

@@ -36,6 +36,7 @@ class ClusterServer(Server):
     _cluster: ClusterMember
     _config_changes: Announcements
     _has_joined = False
+    _has_lost_session = False
 
     async def join(self) -> None:
         """Until this broker serves as part of the cluster."""
@@ -126,8 +127,11 @@ class ClusterServer(Server):
         return generate_broker_id(store, config.get_int("reserved.broker.max.id"))
 
     def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self._has_lost_session = True
         if state is SessionState.CONNECTED:
-            self._config_changes.session_began()
+            self._config_changes.session_began(is_new=self._has_lost_session)
+            self._has_lost_session = False
             if self.broker.authorizer is not None:
                 self.broker.authorizer.acls.session_began()
             if self.broker.delegation_tokens is not None:

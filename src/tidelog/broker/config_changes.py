@@ -1,7 +1,8 @@
 """Learning of configuration that was changed through another broker (/config/changes).
 
 A broker that starts looks at all changes that are there: it has read the configuration before it
-loaded its logs, which may have taken long.
+loaded its logs, which may have taken long. One that has lost its session reads everything anew: it
+may have been away for longer than changes stay announced.
 """
 
 from __future__ import annotations
@@ -33,4 +34,11 @@ def config_changes(
         elif entity_type in ("users", "clients", "ips"):
             await config.client_announced(entity_type, entity)
 
-    return Announcements(store, znodes.CONFIG_CHANGE, take_over, clock=clock, timer=timer)
+    return Announcements(
+        store,
+        znodes.CONFIG_CHANGE,
+        take_over,
+        clock=clock,
+        timer=timer,
+        reread=config.read_anew,
+    )

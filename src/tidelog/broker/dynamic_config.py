@@ -19,7 +19,9 @@ found in the store and does not fit (another Kafka may have put it there) is lef
 warning, and stays there unless a change names it.
 
 In a cluster a change is announced under /config/changes, and what others announce is taken over
-(`config_changes.py`).
+(`config_changes.py`). A change and its announcement are one transaction of the store: otherwise no
+broker would hear of a change whose writer dies in between, and a user that was deleted could go on
+logging in.
 
 Kafka's ZooKeeper mode has no groups and no client-metrics below /config; its KRaft mode has both.
 Here they are nodes like the others. Kafka's brokers of a mixed cluster log that they do not know
@@ -64,6 +66,7 @@ from tidelog.controller.metadata_store import (
     NotEmpty,
     Operation,
     SetData,
+    StoreClosed,
     StoreError,
     StoreUnavailable,
 )
@@ -170,11 +173,16 @@ class DynamicConfig:
         assert self._topics is not None
         for name in names:
             if name not in self._overrides or name not in self._topics.topics:
-                await self.topic_announced(name)
+                try:
+                    await self.topic_announced(name)
+                except StoreError as error:
+                    raise not_read(error) from error
+
+    # What is announced raises StoreError if the store cannot be read, and is announced again then.
 
     async def topic_announced(self, name: str) -> None:
         """The overrides of a topic have changed elsewhere, or are not known yet."""
-        texts = (await self._read("topics", name)).texts
+        texts = (await self._now("topics", name)).texts
         if texts == self._overrides.get(name):
             return
         is_known = name in self._overrides
@@ -191,20 +199,53 @@ class DynamicConfig:
 
     async def group_announced(self, entity: str) -> None:
         """The overrides of a group have changed elsewhere."""
-        stored = await self._read("groups", entity)
+        stored = await self._now("groups", entity)
         name = unquote(entity)
+        before = self._group_configs.get(name)
         self._take_over_group(name, stored.texts)
-        for listener in self._group_listeners:
-            listener(name)
+        if self._group_configs.get(name) != before:
+            for listener in self._group_listeners:
+                listener(name)
 
     async def subscription_announced(self, entity: str) -> None:
         """A subscription to metrics of clients has changed elsewhere."""
-        stored = await self._read(CLIENT_METRICS, entity)
+        stored = await self._now(CLIENT_METRICS, entity)
         self._take_over_subscription(unquote(entity), stored.texts)
 
     async def client_announced(self, entity_type: str, entity: str) -> None:
         """What is kept of a user, a client or an address has changed elsewhere."""
-        self._take_over_client(entity_type, entity, (await self._read(entity_type, entity)).texts)
+        self._take_over_client(entity_type, entity, (await self._now(entity_type, entity)).texts)
+
+    async def read_anew(self) -> None:
+        """Everything: this broker may have been away for longer than changes stay announced."""
+        for name in (znodes.DEFAULT_ENTITY, str(self._broker_id)):
+            await self.broker_announced(name)
+        # One that has no overrides any more is deleted, of which the controller tells.
+        for name in self._overrides.keys() & set(await self._names("topics")):
+            await self.topic_announced(name)
+        for entity in {*await self._names("groups"), *map(quoted, self._group_configs)}:
+            await self.group_announced(entity)
+        for entity in {*await self._names(CLIENT_METRICS), *map(quoted, self.subscriptions)}:
+            await self.subscription_announced(entity)
+        for entity_type, entity in await self._clients():
+            await self.client_announced(entity_type, entity)
+
+    async def _clients(self) -> set[tuple[str, str]]:
+        """Users, clients and addresses that something is kept of, here or in the store."""
+        found = {entity.node for entity, _ in self.quota_limits.all()}
+        found |= {("users", znodes.sanitized(name)) for name in self._scram_credentials.users()}
+        for entity_type in ("users", "clients", "ips"):
+            found |= {(entity_type, name) for name in await self._names(entity_type)}
+        for user in await self._names("users"):
+            names = await self._names(f"users/{user}/clients")
+            found |= {("users", f"{user}/clients/{name}") for name in names}
+        return found
+
+    async def _names(self, folder: str) -> list[str]:
+        try:
+            return await self._store.children(znodes.config_path(folder, "")[:-1])
+        except NoNode:
+            return []
 
     def _take_over_client(self, entity_type: str, entity: str, texts: Texts) -> None:
         of = QuotaEntity.of_node(entity_type, entity)
@@ -233,7 +274,10 @@ class DynamicConfig:
         while True:
             stored = await self._read(entity_type, name)
             texts = edit(stored.texts)
-            if validate_only or texts == stored.texts:
+            if validate_only:
+                return
+            if texts == stored.texts:
+                self._use_quotas(entity, texts)
                 return
             if await self._write_quotas(entity_type, name, texts, stored.version):
                 break
@@ -290,7 +334,7 @@ class DynamicConfig:
 
     async def _take_over(self, name: str) -> None:
         per_broker = name != znodes.DEFAULT_ENTITY
-        stored = await self._read("brokers", name)
+        stored = await self._now("brokers", name)
         texts = self._usable_broker_texts(stored.texts, per_broker=per_broker)
         layers = self._layers_of(texts, per_broker=per_broker)
         self._replace_layers(layers)
@@ -306,23 +350,23 @@ class DynamicConfig:
 
     async def _read(self, entity_type: str, name: str) -> StoredTexts:
         try:
+            return await self._now(entity_type, name)
+        except StoreError as error:
+            raise not_read(error) from error
+
+    async def _now(self, entity_type: str, name: str) -> StoredTexts:
+        """StoreError if it cannot be read."""
+        try:
             data, stat = await self._store.get(znodes.config_path(entity_type, name))
         except NoNode:
             return StoredTexts({}, None)
-        except StoreError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"The configuration cannot be read: {error}"
-            ) from error
         return StoredTexts(decoded(name, data), stat.version)
 
-    async def _announce(self, entity_type: str, name: str) -> None:
-        if self._announces:
-            await self._store.create(
-                znodes.CONFIG_CHANGE,
-                znodes.encode_config_change(entity_type, name),
-                sequence=True,
-                make_parents=True,
-            )
+    def _announcement(self, entity_type: str, name: str) -> list[Operation]:
+        if not self._announces:
+            return []
+        data = znodes.encode_config_change(entity_type, name)
+        return [Create(znodes.CONFIG_CHANGE, data, sequence=True, make_parents=True)]
 
     def on_topic_change(self, listener: Callable[[str], None]) -> None:
         """To be told the name of a topic whose overrides have changed."""
@@ -378,8 +422,11 @@ class DynamicConfig:
             self._use_subscription(name, {})
 
     def _use_subscription(self, name: str, texts: Texts) -> None:
+        made = subscription(texts) if texts else None
+        if made == self.subscriptions.get(name):
+            return
         others = {k: each for k, each in self.subscriptions.items() if k != name}
-        self.subscriptions = {**others, name: subscription(texts)} if texts else others
+        self.subscriptions = others if made is None else {**others, name: made}
 
     async def describe_subscription(self, name: str) -> list[Entry]:
         stored = await self._read(CLIENT_METRICS, quoted(name))
@@ -562,11 +609,10 @@ class DynamicConfig:
     async def _write(self, entity_type: str, name: str, operations: list[Operation]) -> bool:
         """Whether the node was still as it was read."""
         try:
-            await self._store.multi(operations)
-            await self._announce(entity_type, name)
+            await self._store.multi([*operations, *self._announcement(entity_type, name)])
         except (BadVersion, NodeExists):
             return False
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreClosed) as error:
             raise not_written() from error
         return True
 
@@ -675,6 +721,10 @@ def write_of(path: str, texts: Texts, version: int | None) -> Operation:
 
 def unknown_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def not_read(error: StoreError) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The configuration cannot be read: {error}")
 
 
 def not_written() -> KafkaError:

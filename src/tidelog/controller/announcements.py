@@ -68,8 +68,10 @@ class Announcements:
         if self._looking is not None:
             await self._looking
 
-    def session_began(self) -> None:
-        self._must_reread = self._reread is not None
+    def session_began(self, *, is_new: bool = True) -> None:
+        """There is a connection again; a session that has gone on is not new."""
+        if is_new:
+            self._must_reread = self._reread is not None
         self._changed(None)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.config.listeners import Endpoint
 from tidelog.controller import znodes
 from tidelog.controller.embedded_store import EmbeddedStore
-from tidelog.controller.metadata_store import Create, MetadataStore
+from tidelog.controller.metadata_store import Create, MetadataStore, SessionState
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import ErrorCode, KafkaError, StartupError
 from tidelog.protocol.messages.update_metadata import (
@@ -86,6 +86,23 @@ async def test_a_default_that_is_removed_does_not_stay_in_force_at_the_controlle
 async def test_logs_are_loaded_by_what_was_set_while_brokers_ran(tmp_path: Path) -> None:
     async with opened(tmp_path, {"producer.id.expiration.ms": "5000"}) as server:
         assert server.broker.logs._environment.producer_expiration_ms == 5000
+
+
+@in_loop
+async def test_only_a_broker_that_lost_its_session_reads_all_settings_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    def session_began(*, is_new: bool = True) -> None:
+        told.append(is_new)
+
+    async with opened(tmp_path, {}) as server:
+        monkeypatch.setattr(server._config_changes, "session_began", session_began)
+        for lost in (SessionState.DISCONNECTED, SessionState.EXPIRED, SessionState.DISCONNECTED):
+            server._session_changed(lost)
+            server._session_changed(SessionState.CONNECTED)
+    assert told == [False, True, False]
 
 
 @pytest.mark.parametrize("was_clean", [True, False])

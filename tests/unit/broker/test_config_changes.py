@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,23 @@ from tests.support.config_broker import (
 )
 from tests.support.metadata import in_loop
 from tidelog.broker.config_changes import config_changes
+from tidelog.broker.quotas.quota_entity import QuotaEntity
 from tidelog.config.group import SESSION_TIMEOUT, GroupConfig
 from tidelog.controller import znodes
 from tidelog.controller.announcements import Announcements
-from tidelog.controller.metadata_store import StoreUnavailable
+from tidelog.controller.metadata_store import (
+    Create,
+    Operation,
+    Outcome,
+    OutcomeUnknown,
+    SetData,
+    Stat,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+)
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.sasl.scram_credential import ScramCredential, ScramMechanism
 
 
 def following(broker: ConfigClusterBroker) -> Announcements:
@@ -183,6 +197,162 @@ async def test_a_store_that_could_not_be_read_is_looked_at_again(
     await changes.caught_up()
     assert two.config["message.max.bytes"] == 100
     changes.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("/"), StoreClosed("/")])
+@in_loop
+async def test_a_change_that_could_not_be_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: StoreError
+) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    clock = FakeClock()
+    changes = config_changes(two.store, two.dynamic_config, clock=clock, timer=clock)
+    await one.dynamic_config.alter_broker(None, lambda before: {"message.max.bytes": "100"})
+    get = two.store.get
+
+    async def away(path: str, **given: Any) -> tuple[bytes, Stat]:
+        if path.startswith("/config/brokers/"):
+            raise error
+        return await get(path, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(two.store, "get", away)
+        changes.start()
+        await changes.caught_up()
+    assert two.config["message.max.bytes"] != 100
+    clock.advance(ms=1_000)
+    await changes.caught_up()
+    assert two.config["message.max.bytes"] == 100
+    changes.close()
+    await store.close()
+
+
+ENTITIES = {
+    "brokers/<default>": {"message.max.bytes": "100"},
+    "topics/t": {"retention.ms": "7"},
+    "groups/g": {SESSION_TIMEOUT: "50000"},
+    "client-metrics/m": {"interval.ms": "1000"},
+    "users/a": {"producer_byte_rate": "7"},
+    "users/a/clients/c": {"producer_byte_rate": "8"},
+    "clients/c": {"producer_byte_rate": "9"},
+    "ips/127.0.0.1": {"connection_creation_rate": "10"},
+}
+
+
+def in_force(broker: ConfigClusterBroker) -> tuple[object, ...]:
+    config = broker.dynamic_config
+    quotas = {str(entity): dict(values) for entity, values in config.quota_limits.all()}
+    return (
+        config.broker_config["message.max.bytes"],
+        config.log_config("t").retention_ms,
+        config.group_config_or_none("g"),
+        dict(config.subscriptions),
+        quotas,
+    )
+
+
+@in_loop
+async def test_who_was_away_for_long_reads_everything_anew(tmp_path: Path) -> None:
+    """What was announced meanwhile may be announced no more."""
+    store = found_cluster(tmp_path)
+    away = ConfigClusterBroker(store, 2)
+    await create_topic(store, "t", {}, away)
+    changes = following(away)
+    changes.start()
+    await changes.caught_up()
+    fresh = in_force(away)
+    await away.dynamic_config.learn_topics(["t"])
+    for entity, texts in ENTITIES.items():
+        kind, _, name = entity.partition("/")
+        path, data = znodes.config_path(kind, name), znodes.encode_config(texts)
+        there = await store.exists(path) is not None
+        await store.multi([SetData(path, data) if there else Create(path, data, make_parents=True)])
+    changes.session_began(is_new=False)
+    await changes.caught_up()
+    assert in_force(away) == fresh
+    changes.session_began()
+    await changes.caught_up()
+    assert in_force(away) == in_force(ConfigClusterBroker(store, 3))
+    assert len(away.dynamic_config.subscriptions) == 1
+    assert len(list(away.dynamic_config.quota_limits.all())) == 4
+    for entity in sorted(ENTITIES, reverse=True):
+        await store.set(znodes.config_path(*entity.split("/", 1)), znodes.encode_config({}))
+    changes.session_began()
+    await changes.caught_up()
+    assert in_force(away) == fresh
+    changes.close()
+    await store.close()
+
+
+@in_loop
+async def test_a_deleted_user_is_forgotten_after_a_long_time_away(tmp_path: Path) -> None:
+    store = found_cluster(tmp_path)
+    one, away = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    credential = ScramCredential.of_salted_password(mechanism, b"p" * 32, b"salt", 4096).to_text()
+    await one.dynamic_config.alter_user("a", lambda before: {"SCRAM-SHA-256": credential})
+    changes = following(away)
+    changes.start()
+    await changes.caught_up()
+    assert away.dynamic_config.scram_credential_or_none(mechanism, "a") is not None
+    await store.delete(znodes.config_path("users", "a"))
+    changes.session_began()
+    await changes.caught_up()
+    assert away.dynamic_config.scram_credential_or_none(mechanism, "a") is None
+    changes.close()
+    await store.close()
+
+
+@in_loop
+async def test_a_change_and_its_announcement_are_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that died between the two would leave a deleted user able to log in."""
+    store = found_cluster(tmp_path)
+    one = ConfigClusterBroker(store, 1)
+    multis: list[list[str]] = []
+    multi = one.store.multi
+
+    async def noted(operations: Sequence[Operation]) -> list[Outcome]:
+        multis.append([each.path for each in operations])
+        return await multi(operations)
+
+    monkeypatch.setattr(one.store, "multi", noted)
+    await one.dynamic_config.alter_user("a", lambda before: {"SCRAM-SHA-256": "salt=..."})
+    assert multis == [["/config/users/a", znodes.CONFIG_CHANGE]]
+    await store.close()
+
+
+@in_loop
+async def test_what_was_written_though_its_answer_was_lost_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = found_cluster(tmp_path)
+    one, two = ConfigClusterBroker(store, 1), ConfigClusterBroker(store, 2)
+    followed = [following(one), following(two)]
+    for changes in followed:
+        changes.start()
+        await changes.caught_up()
+    entity = QuotaEntity(user="a")
+    multi = one.store.multi
+
+    async def answer_lost(operations: Sequence[Operation]) -> list[Outcome]:
+        await multi(operations)
+        raise OutcomeUnknown("/")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(one.store, "multi", answer_lost)
+        with pytest.raises(KafkaError, match="could not be written"):
+            await one.dynamic_config.alter_quotas(entity, lambda _: {"producer_byte_rate": "7"})
+    await rounds()
+    for broker in (one, two):
+        assert dict(broker.dynamic_config.quota_limits.all()) == {
+            entity: {"producer_byte_rate": 7.0}
+        }
+    for changes in followed:
+        changes.close()
     await store.close()
 
 

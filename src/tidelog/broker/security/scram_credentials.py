@@ -24,6 +24,9 @@ class ScramCredentials:
     def get(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         return self._by_user[mechanism].get(user)
 
+    def users(self) -> set[str]:
+        return {user for credentials in self._by_user.values() for user in credentials}
+
     def take_over(self, user: str, texts: Mapping[str, str]) -> None:
         """All that is stored of a user; what is not there any more is no longer good."""
         for mechanism, credentials in self._by_user.items():

@@ -10,6 +10,10 @@ has connections of its own.
 A request of the controller is meant for one life of this broker (its broker epoch) and comes from
 one controller (its controller epoch). One for an earlier life, or from a controller that has been
 replaced, is refused: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+
+A controller tells of a deletion once, those brokers that are there. What was deleted while this one
+was away, or by a controller that died before it could say so, is looked for in the store when a
+life begins or another controller does. Kafka shows such topics until the broker restarts.
 """
 
 from __future__ import annotations
@@ -27,9 +31,10 @@ from tidelog.broker.leadership_changes import LeadershipChanges
 from tidelog.broker.log_dir_failure_handler import LogDirEvents
 from tidelog.broker.metadata_cache import Node, apply_update
 from tidelog.clock import pause
+from tidelog.controller import znodes
 from tidelog.controller.cluster.cluster_topics import ClusterTopics
 from tidelog.controller.cluster.kafka_controller import KafkaController
-from tidelog.controller.metadata_store import SessionState, StoreError
+from tidelog.controller.metadata_store import Check, NoNode, SessionState, StoreError
 from tidelog.controller.placement import PlacementBroker
 from tidelog.controller.zookeeper_store import ZooKeeperStore
 from tidelog.errors import ErrorCode, KafkaError, StartupError
@@ -87,6 +92,8 @@ class Address(NamedTuple):
 
 class ClusterMember:
     """Touched only on the broker loop."""
+
+    _told_by = (0, 0)  # controller epoch and own epoch of the last news of topics
 
     def __init__(
         self,
@@ -337,6 +344,27 @@ class ClusterMember:
             apply_update(self.topics, update)
         if self._broker_id in addresses:
             self._welcome.set()
+        told_by = (request.controller_epoch, request.broker_epoch)
+        if told_by != self._told_by:
+            self._told_by = told_by
+            self.run(self._forget_deleted_topics())
+
+    async def _forget_deleted_topics(self) -> None:
+        known = dict(self.topics.topics)
+        try:
+            names = set(await self._store.children(znodes.TOPICS)) if known else set()
+            for name in known.keys() - names:
+                with contextlib.suppress(NoNode):
+                    # A read may be older than what the controller has said; a transaction is not.
+                    await self._store.multi([Check(znodes.topic_path(name))])
+                    continue
+                now = self.topics.topics.get(name)
+                if now is not None and now.topic_id == known[name].topic_id:
+                    logger.info("a topic was deleted unseen", extra={"topic": name})
+                    self.topics.drop(name)
+        except StoreError as error:
+            self._told_by = (0, 0)  # the next news brings another look
+            logger.warning("deleted topics cannot be looked for: %s", error)
 
     def replica_lost(self, partition: Partition) -> None:
         self.fetchers.unfollow(partition)

@@ -194,3 +194,50 @@ async def test_a_controller_that_is_replaced_meanwhile_is_not_heard_out(tmp_path
         with pytest.raises(KafkaError):
             await cluster.update_metadata(told_of(100), must_go_on)
         assert len(server.broker.topics.topics) == 30
+
+
+@pytest.mark.parametrize("news", [{"controller_epoch": 2}, {"broker_epoch": 2}])
+@in_loop
+async def test_a_topic_that_was_deleted_unseen_is_forgotten(
+    tmp_path: Path, news: dict[str, int]
+) -> None:
+    """While the session was away, or by a controller that died before it told of it."""
+    async with opened(tmp_path, {}) as server:
+        cluster, store = server.broker.cluster, server.broker.store
+        assert cluster is not None
+        told = told_of(2)
+        told.controller_epoch = told.broker_epoch = 1
+        for topic in told.topic_states:
+            encoded = znodes.encode_topic(topic.topic_id, [[2]])
+            await store.create(znodes.topic_path(topic.topic_name), encoded)
+        await cluster.update_metadata(told, lambda: None)
+        await asyncio.gather(*cluster._tasks)
+        await store.delete(znodes.topic_path("t1"))
+        again = UpdateMetadataRequest(controller_epoch=1, broker_epoch=1)
+        await cluster.update_metadata(again, lambda: None)
+        assert not cluster._tasks, "this controller tells of all deletions itself"
+        for name, epoch in news.items():
+            setattr(again, name, epoch)
+        await cluster.update_metadata(again, lambda: None)
+        await asyncio.gather(*cluster._tasks)
+        assert [*server.broker.topics.topics] == ["t0"]
+
+
+@in_loop
+async def test_a_topic_is_not_forgotten_by_what_an_old_read_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, {}) as server:
+        cluster, store = server.broker.cluster, server.broker.store
+        assert cluster is not None
+        told = told_of(1)
+        encoded = znodes.encode_topic(told.topic_states[0].topic_id, [[2]])
+        await store.create(znodes.topic_path("t0"), encoded)
+
+        async def of_a_server_that_lags(*_: object, **__: object) -> list[str]:
+            return []
+
+        monkeypatch.setattr(store, "children", of_a_server_that_lags)
+        await cluster.update_metadata(told, lambda: None)
+        await asyncio.gather(*cluster._tasks)
+        assert [*server.broker.topics.topics] == ["t0"]

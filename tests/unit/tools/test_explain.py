@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tidelog.tools.explain.events import Event, event_of, in_order, parsed_time, spelled
 from tidelog.tools.explain.explanation import Explanation, Finding, duration
 from tidelog.tools.explain.group import GroupFacts, Member, Progress, explain_group
@@ -157,8 +159,36 @@ class TestPartition:
         hangs = finding(explain_partition(facts, [], NOW), "hanging-transaction")
         assert "nobody will end it" in hangs.why
 
+    def test_a_topic_made_again_is_not_explained_by_the_one_before(self) -> None:
+        leading: dict[str, Any] = {"leader": 1, "isr": [1, 2, 3]}
+        events = [
+            event("topic-created", 90_000, topic="orders"),
+            of_partition("leader-elected", 80_000, 3, leader_epoch=5, reason="unclean", **leading),
+            of_partition("isr-shrinking", 70_000, laggards=[2], isr=[1, 2, 3]),
+            event("topic-deleted", 60_010, topic="orders"),
+            event("topic-removed", 60_000, topic="orders"),
+            of_partition("partition-leading", 50_000, leader_epoch=0, **leading),
+            event("topic-created", 49_000, topic="orders"),
+        ]
+        of_others = [event("topic-removed", 10, topic="orders-2"), event("topic-removed", 5)]
+        found = explain_partition(partition(leader_epoch=0), [*events, *of_others], NOW)
+        assert finding(found, "leader").why == "it is the first leader"
+        assert [each.event for each in found.timeline] == ["partition-leading", "topic-created"]
+        again = explain_partition(partition(isr=(1, 3)), [*events, *of_others], NOW)
+        assert finding(again, "leader").since_ms is None
+        assert "no event tells since when" in finding(again, "replica-lags").why
+
 
 class TestRecord:
+    def test_what_was_deleted_from_an_earlier_topic_explains_nothing(self) -> None:
+        asked = of_partition(
+            "records-deleted", 5_000, from_offset=0, to_offset=50, principal="User:eve"
+        )
+        gone = event("topic-deleted", 4_000, topic="orders")
+        found = explain_record(RecordFacts(partition(), 3), [asked, gone], NOW)
+        assert causes(found) == ["deleted"]
+        assert found.timeline == []
+
     def test_one_that_everybody_sees(self) -> None:
         found = explain_record(RecordFacts(partition(), 50, is_there=True), [], NOW)
         assert causes(found) == ["visible"]

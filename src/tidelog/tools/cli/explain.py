@@ -98,7 +98,7 @@ def record_command(session: Session, topic: str, partition: int, offset: int, **
         from tidelog.tools.explain.record import explain_record
 
         facts = record_facts(admin, place, offset)
-        subjects = {"partition": str(place)}
+        subjects = {"partition": str(place), "topic": place.topic}
         if facts.is_transactional:
             subjects["producer_id"] = str(facts.producer_id)
         events, unknown = _past(admin, subjects, **given)

@@ -8,7 +8,8 @@ than LINE_MAX is not read.
 
 Clocks of brokers differ, so times alone do not order what different brokers tell. Leader epochs do:
 an event of a partition's later epoch comes after the first event of every earlier epoch, whatever
-the clocks say.
+the clocks say. A topic that is made again begins with epoch 0 again: `of_present_topic` leaves out
+what the one before it went through.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import re
 import time
 from calendar import timegm
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 LINE_MAX: Final = 64 * 1024
@@ -147,6 +148,25 @@ def in_order(events: Iterable[Event]) -> list[Event]:
         return max(event.at_ms, floor), epoch, event.at_ms
 
     return sorted(found, key=place)
+
+
+def of_present_topic(events: Sequence[Event], topic: str) -> list[Event]:
+    """Of a topic that is there, so that whatever was deleted had its name before. The controller
+    tells last that it is gone (`topic-removed`); a lone broker has no controller.
+    """
+    ends = [
+        max(times)
+        for name in ("topic-removed", "topic-deleted")
+        if (times := [e.at_ms for e in events if e.name == name and e.text("topic") == topic])
+    ]
+    if not ends:
+        return list(events)
+    return [
+        each
+        for each in events
+        if each.at_ms > ends[0]
+        or not (each.text("topic") == topic or each.text("partition").rpartition("-")[0] == topic)
+    ]
 
 
 def _epoch_floors(events: Iterable[Event]) -> dict[tuple[str, int], int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tidelog.tools.explain.events import Event, spelled
+from tidelog.tools.explain.events import Event, of_present_topic, spelled
 from tidelog.tools.explain.explanation import (
     Explanation,
     Finding,
@@ -72,6 +72,7 @@ class PartitionFacts:
 
 def explain_partition(facts: PartitionFacts, events: Sequence[Event], now_ms: int) -> Explanation:
     """`events` are in order (`in_order`)."""
+    events = of_present_topic(events, facts.partition.topic)
     own = [each for each in events if each.text("partition") == str(facts.partition)]
     terms = terms_of(own, events)
     found = Explanation(str(facts.partition), state_of(facts), unknown=list(facts.unknown))

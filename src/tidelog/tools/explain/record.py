@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidelog.tools.explain.events import Event, spelled
+from tidelog.tools.explain.events import Event, of_present_topic, spelled
 from tidelog.tools.explain.explanation import (
     Explanation,
     Finding,
@@ -58,6 +58,7 @@ class RecordFacts:
 
 def explain_record(facts: RecordFacts, events: Sequence[Event], now_ms: int) -> Explanation:
     partition = facts.partition
+    events = of_present_topic(events, partition.partition.topic)
     own = [each for each in events if each.text("partition") == str(partition.partition)]
     found = Explanation(
         f"offset {facts.offset} of {partition.partition}", unknown=list(partition.unknown)

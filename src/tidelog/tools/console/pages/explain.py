@@ -86,7 +86,7 @@ async def _record(request: Request, asked: Mapping[str, str]) -> Explanation:
     facts = await in_thread(
         clients_of(request).admin, lambda admin: record_facts(admin, place, offset)
     )
-    subjects = {"partition": str(place)}
+    subjects = {"partition": str(place), "topic": place.topic}
     if facts.is_transactional:
         subjects["producer_id"] = str(facts.producer_id)
     past = await events_of(request, subjects)

@@ -333,14 +333,14 @@ class Journal:
                 os.fsync(file.fileno())
             os.replace(temporary, self._snapshot_path)
             self._sync_directory()
+            self.snapshot_bytes = len(data)
             os.ftruncate(self._descriptor, len(self._header))
+            # Whatever becomes of the sync: a record behind a gap would be lost with the next start.
+            self.size = len(self._header)
             os.fsync(self._descriptor)
         except OSError as error:
             log.error("cannot write %s: %s", self._snapshot_path, error)
             self._io_failed(str(self._snapshot_path), "write the metadata", error)
-            return
-        self.snapshot_bytes = len(data)
-        self.size = len(self._header)
 
     def _load_snapshot(self, tree: NodeTree) -> None:
         try:

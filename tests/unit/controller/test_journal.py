@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -21,6 +23,7 @@ from tidelog.controller.journal import (
     RECORD,
     SNAPSHOT_NAME,
     CorruptStore,
+    Journal,
 )
 from tidelog.controller.metadata_store import Create, Delete, Operation, SetData
 
@@ -163,6 +166,33 @@ async def test_a_snapshot_holds_what_the_journal_held(tmp_path: Path) -> None:
     assert list(store.subtree("/")) == list(whole.subtree("/"))
     await store.close()
     await whole.close()
+
+
+@in_loop
+async def test_no_write_is_lost_after_a_snapshot_whose_last_sync_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedStore.open(tmp_path, journal_bytes_max=1_000)
+    sync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(JOURNAL_NAME):
+            raise OSError(errno.EIO, "a disk that fails now and then")
+        sync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        await store.multi([Create("/large", bytes(2_000))])
+        # The process ends before there is another snapshot.
+        monkeypatch.setattr(Journal, "wants_snapshot", lambda self, journal_bytes_max: False)
+        await store.multi([])  # the first one is over
+    await store.multi([Create("/after", b"1")])
+    await store.multi([SetData("/after", b"2")])
+    expected = contents(store)
+    await store.close()
+    again = open_store(tmp_path)
+    assert contents(again) == expected
+    await again.close()
 
 
 @in_loop

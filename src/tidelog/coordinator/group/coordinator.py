@@ -437,6 +437,9 @@ class GroupCoordinator:
         their partition has been loaded, or takes the tombstones.
         """
         self.topic_changed(topic)
+        if topic == self.runtime.topic:  # nothing is left that would have to go
+            self._deleted_topics.clear()
+            return
         for index, end_offset in self.runtime.hosted_ends():
             self._deleted_topics.setdefault(index, {})[topic] = end_offset
         for shard in self.runtime.active_shards():

@@ -147,7 +147,9 @@ class PartitionLog:
         self.snapshots = snapshots
         self.epochs = epochs
         self._appended_epoch = -1  # of the last batch appended by this process
-        self.cleaner_offset = -1  # the first dirty offset; -1 before the first cleaning
+        # The first dirty offset; -1 while no cleaner has been here, nor at the leader's log that
+        # this one was copied from: a gap between offsets is damage then.
+        self.cleaner_offset = -1
         self.is_being_cleaned = False  # while it is, retention keeps off
         self.is_moving = False  # to another log directory; while it is, the cleaner keeps off
 
@@ -401,6 +403,8 @@ class PartitionLog:
             segment.append_scanned(valid, scan, self.config.segment_index_bytes)
         except OSError as error:
             raise self._storage_error("append to", error) from error
+        if self.cleaner_offset < 0 and fetched.leave_gaps(self.log_end_offset, scan.position):
+            self.cleaner_offset = self.log_start_offset  # by right: the leader's log was cleaned
         self.log_end_offset = last_offset + 1
         for row in scan.producers:
             aborted = self.producers.replay(row)

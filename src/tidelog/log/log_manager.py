@@ -536,6 +536,9 @@ class LogManager:
             log = self._logs.get(topic_partition)
             if is_known(topic_partition, ZERO_UUID if log is None else log.topic_id):
                 continue
+            copy = self.futures.get(topic_partition)
+            if copy is not None:
+                self.futures.discard(copy)
             try:
                 target = self._move_away(topic_partition, STRAY_SUFFIX)
             except OSError as error:

@@ -246,7 +246,9 @@ class PartitionLog:
         has_producer = batch.producer_id >= 0
         if has_producer:
             is_client = origin == AppendOrigin.CLIENT
-            duplicate = check_producer(batch, self.producers, self.segments, is_client)
+            duplicate = check_producer(
+                batch, self.producers, self.segments, is_client, self.log_start_offset
+            )
             if duplicate is not None:
                 return LogAppendInfo.of_duplicate(duplicate, self.log_start_offset)
         if leader_epoch != self._appended_epoch:
@@ -313,7 +315,10 @@ class PartitionLog:
             if run.knows_producer(batch):
                 if not run.continues_sequence(batch):
                     return False
-            elif check_producer(batch, self.producers, self.segments, True) is not None:
+            elif (
+                check_producer(batch, self.producers, self.segments, True, self.log_start_offset)
+                is not None
+            ):
                 return False
         return run.has_room_for(batch, self.config, self._max_segment_ms, now_ms)
 

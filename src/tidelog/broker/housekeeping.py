@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.clock import Timer, TimerHandle
 from tidelog.log.directory.checkpoints import (
+    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -118,7 +119,7 @@ class Housekeeping:
             ),
             self._configured(
                 "log.flush.start.offset.checkpoint.interval.ms",
-                partial(self._checkpoint, LOG_START_FILE),
+                self._checkpoint_starts,
             ),
             self._configured(
                 "replica.high.watermark.checkpoint.interval.ms",
@@ -173,8 +174,17 @@ class Housekeeping:
     def _lag_check_ms(self) -> int:
         return self._broker.config.get_int("replica.lag.time.max.ms") // 2
 
+    def _checkpoint_starts(self) -> None:
+        """And which logs have gaps by right: a follower gets them from its leader, and its own
+        cleaner may never come to say so.
+        """
+        self._checkpoint(LOG_START_FILE)
+        self._write(CLEANER_FILE, self._broker.logs.pending_cleaner_checkpoints())
+
     def _checkpoint(self, name: str) -> None:
-        writes = self._broker.logs.pending_checkpoints(name)
+        self._write(name, self._broker.logs.pending_checkpoints(name))
+
+    def _write(self, name: str, writes: Sequence[PendingWrite]) -> None:
         if writes:
             failed = self._broker.logs.failures.report
             self._run_in_thread(name, partial(write_checkpoints, writes, failed))

@@ -24,6 +24,7 @@ records: the answer is an error, and the partition is FAILED from then on.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -127,6 +128,7 @@ class CoordinatorRuntime(Generic[S]):
         self._on_unloaded = on_unloaded
         self._hosted: dict[int, Hosted[S]] = {}
         self._to_load: deque[tuple[Hosted[S], PartitionLoading]] = deque()
+        self._wait_for_loads: list[asyncio.Future[None]] = []
 
     # Leadership
 
@@ -187,8 +189,23 @@ class CoordinatorRuntime(Generic[S]):
                 self._to_load.popleft()
             if self._to_load:
                 self._timer.call_later(0.0, self._load_slice)
+            else:
+                self._all_loaded()
             if is_done and hosted.state is ShardState.LOADING:
                 self._load_failed(hosted)
+
+    def _all_loaded(self) -> None:
+        waiting, self._wait_for_loads = self._wait_for_loads, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def loads_over(self) -> None:
+        """Nothing is being loaded: what could be is ACTIVE."""
+        while self._to_load:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._wait_for_loads.append(future)
+            await future
 
     def _step(self, hosted: Hosted[S], loading: PartitionLoading) -> bool:
         """Whether there is nothing left to load; the partition is ACTIVE then, or cannot be."""
@@ -251,6 +268,11 @@ class CoordinatorRuntime(Generic[S]):
     @property
     def is_loading(self) -> bool:
         return bool(self._to_load)
+
+    def hosted_ends(self) -> Iterator[tuple[int, int]]:
+        """Where the log of each partition ends that this broker leads, whatever state it is in."""
+        for index, hosted in self._hosted.items():
+            yield index, hosted.partition.log.log_end_offset
 
     def active_shards(self) -> Iterator[S]:
         for hosted in tuple(self._hosted.values()):

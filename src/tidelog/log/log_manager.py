@@ -301,6 +301,15 @@ class LogManager:
         except OSError as error:
             logger.error("%s could not be closed cleanly: %s", directory.path, error)
 
+    def pending_cleaner_checkpoints(self) -> list[PendingWrite]:
+        """Of the directories where there is something to say."""
+        return [
+            write
+            for directory in self.directories.online
+            if CLEANER_FILE in self._files_to_keep(directory)
+            for write in self._pending_checkpoints(directory, [CLEANER_FILE])
+        ]
+
     def _files_to_keep(self, directory: LogDirectory) -> Sequence[str]:
         """The cleaner's checkpoint stays empty until there is something to say."""
         logs = (log for log in self._logs.values() if self._is_in(directory, log))
@@ -527,6 +536,9 @@ class LogManager:
             log = self._logs.get(topic_partition)
             if is_known(topic_partition, ZERO_UUID if log is None else log.topic_id):
                 continue
+            copy = self.futures.get(topic_partition)
+            if copy is not None:
+                self.futures.discard(copy)
             try:
                 target = self._move_away(topic_partition, STRAY_SUFFIX)
             except OSError as error:

@@ -40,6 +40,7 @@ from tidelog.record.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     OLD_ATTRIBUTES_POSITION,
@@ -718,6 +719,17 @@ class FetchedBatches:
                 self.first_offset,
                 -1,
             )
+
+    def leave_gaps(self, log_end_offset: int, end: int) -> bool:
+        """Whether offsets are missing before or between the batches up to position `end`."""
+        expected = log_end_offset
+        _, _, rows = kernel.list_batches(self.data, 0, end, 1 << 31)
+        for row in rows:
+            has_last_offset_only = row.magic < MAGIC and row.records_count < 0
+            if row.base_offset != expected and not has_last_offset_only:
+                return True
+            expected = row.last_offset + 1
+        return False
 
     def reach_beyond(self, segment: LogSegment, scan: LogScan) -> bool:
         """Whether the scan has failed because the segment's indexes cannot say their offsets."""

@@ -147,7 +147,9 @@ class PartitionLog:
         self.snapshots = snapshots
         self.epochs = epochs
         self._appended_epoch = -1  # of the last batch appended by this process
-        self.cleaner_offset = -1  # the first dirty offset; -1 before the first cleaning
+        # The first dirty offset; -1 while no cleaner has been here, nor at the leader's log that
+        # this one was copied from: a gap between offsets is damage then.
+        self.cleaner_offset = -1
         self.is_being_cleaned = False  # while it is, retention keeps off
         self.is_moving = False  # to another log directory; while it is, the cleaner keeps off
 
@@ -244,7 +246,9 @@ class PartitionLog:
         has_producer = batch.producer_id >= 0
         if has_producer:
             is_client = origin == AppendOrigin.CLIENT
-            duplicate = check_producer(batch, self.producers, self.segments, is_client)
+            duplicate = check_producer(
+                batch, self.producers, self.segments, is_client, self.log_start_offset
+            )
             if duplicate is not None:
                 return LogAppendInfo.of_duplicate(duplicate, self.log_start_offset)
         if leader_epoch != self._appended_epoch:
@@ -311,7 +315,10 @@ class PartitionLog:
             if run.knows_producer(batch):
                 if not run.continues_sequence(batch):
                     return False
-            elif check_producer(batch, self.producers, self.segments, True) is not None:
+            elif (
+                check_producer(batch, self.producers, self.segments, True, self.log_start_offset)
+                is not None
+            ):
                 return False
         return run.has_room_for(batch, self.config, self._max_segment_ms, now_ms)
 
@@ -401,6 +408,8 @@ class PartitionLog:
             segment.append_scanned(valid, scan, self.config.segment_index_bytes)
         except OSError as error:
             raise self._storage_error("append to", error) from error
+        if self.cleaner_offset < 0 and fetched.leave_gaps(self.log_end_offset, scan.position):
+            self.cleaner_offset = self.log_start_offset  # by right: the leader's log was cleaned
         self.log_end_offset = last_offset + 1
         for row in scan.producers:
             aborted = self.producers.replay(row)

@@ -114,6 +114,7 @@ def check_producer(
     producers: ProducerStateTable,
     segments: Sequence[LogSegment],
     check_sequence: bool,
+    log_start_offset: int,
 ) -> BatchMetadata | None:
     """The batch this one repeats, None to append it, or an error: as
     `ProducerStateTable.check_batch`, with what the log knows beyond the table.
@@ -123,11 +124,18 @@ def check_producer(
     cleanly meanwhile, and leads again, would take the older batches for a gap and answer 45, and
     the client would give up. So on the first such batch the log's end is read for the older ones,
     once for each producer of a snapshot.
+
+    Retention or DeleteRecords may have taken the batches of a transaction before its marker, and
+    who reads the log after that, in a recovery or as a follower, learns no sequence from it. The
+    producer may then go on with any, as one of which nothing is left. (Kafka answers 45.)
     """
     try:
         return producers.check_batch(batch, check_sequence)
     except OutOfOrderSequence:
         entry = producers.producers[batch.producer_id]
+        lacks_batches = entry.may_lack_batches and not entry.batches and log_start_offset > 0
+        if lacks_batches and batch.producer_epoch == entry.producer_epoch:
+            return None
         if not entry.is_from_snapshot:
             raise
         entry.is_from_snapshot = False

@@ -11,7 +11,9 @@ offset up to which the snapshot holds. Its bytes, big-endian:
               offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset i64
 
 A snapshot keeps only the last batch of each producer; -1 stands for no sequence, no offset, no open
-transaction.
+transaction. Without a last offset, an offset delta of -1 says that a marker is the first that is
+known of the producer, and that batches before it may have been deleted. Kafka writes 0 there and
+reads it only with a last offset.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ HEAD: Final = Struct(">hIi")
 ROW: Final = Struct(">qhiqiqiq")
 assert ROW.size == 46
 VERSION: Final = 1
+MAY_LACK_BATCHES: Final = -1
 _CRC = Struct(">I")
 _CRC_FROM = 6
 

@@ -4,6 +4,7 @@ Rules for a batch from a client (Kafka 3.9's):
 
     the producer is                   and the batch                        answer
     unknown                           any sequence                         accepted
+    known, its batches deleted        any sequence                         accepted
     known, same epoch                 one of the last five batches         duplicate, old offsets
                                       continues the last sequence          accepted
                                       anything else                        45 OUT_OF_ORDER_SEQUENCE
@@ -34,7 +35,7 @@ from tidelog.log.log_errors import (
     OutOfOrderSequence,
 )
 from tidelog.log.log_validator import ValidBatch
-from tidelog.log.producer_snapshots import SnapshotRow
+from tidelog.log.producer_snapshots import MAY_LACK_BATCHES, SnapshotRow
 from tidelog.log.segment.transaction_index import AbortedTxn
 from tidelog.record import kernel
 from tidelog.record.batch import CONTROL_BIT, SEQUENCES, TRANSACTIONAL_BIT, is_sequence_after
@@ -63,6 +64,7 @@ class ProducerEntry:
         "is_from_snapshot",
         "last_timestamp",
         "marker_count",
+        "may_lack_batches",
         "producer_epoch",
     )
 
@@ -74,6 +76,9 @@ class ProducerEntry:
         self.marker_count = 0  # since the entry was made; see `markers_of`
         self.batches: list[BatchMetadata] = []  # oldest first, at most BATCHES_KEPT, one epoch
         self.is_from_snapshot = False  # the log may hold older ones; see `check_producer`
+        # A marker is the first that is known of it, and there may have been batches before; see
+        # `check_producer`.
+        self.may_lack_batches = False
 
     @property
     def last_sequence(self) -> int:
@@ -83,6 +88,7 @@ class ProducerEntry:
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
+            self.may_lack_batches = False
 
     def duplicate_of(self, base_sequence: int, last_sequence: int) -> BatchMetadata | None:
         for batch in self.batches:
@@ -232,6 +238,7 @@ class ProducerStateTable:
         if entry is None:
             entry = ProducerEntry(producer_epoch, coordinator_epoch, timestamp)
             self.producers[producer_id] = entry
+            entry.may_lack_batches = True
         entry.move_to_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
@@ -355,12 +362,13 @@ class ProducerStateTable:
     def rows(self) -> Iterator[SnapshotRow]:
         for producer_id, entry in self.producers.items():
             last = entry.batches[-1] if entry.batches else None
+            no_delta = MAY_LACK_BATCHES if entry.may_lack_batches else 0
             yield SnapshotRow(
                 producer_id,
                 entry.producer_epoch,
                 last.last_sequence if last else -1,
                 last.last_offset if last else NO_OFFSET,
-                last.last_offset - last.base_offset if last else 0,
+                last.last_offset - last.base_offset if last else no_delta,
                 entry.last_timestamp,
                 entry.coordinator_epoch,
                 entry.current_txn_first_offset,
@@ -376,6 +384,8 @@ class ProducerStateTable:
             entry.current_txn_first_offset = max(row.current_txn_first_offset, NO_OFFSET)
             if row.last_offset >= 0:
                 entry.batches.append(_batch_of(row))
+            else:
+                entry.may_lack_batches = row.offset_delta == MAY_LACK_BATCHES
             self.producers[row.producer_id] = entry
             if entry.current_txn_first_offset != NO_OFFSET:
                 open_txns[entry.current_txn_first_offset] = row.producer_id

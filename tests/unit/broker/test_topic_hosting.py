@@ -180,6 +180,40 @@ async def test_the_offsets_of_a_topic_are_gone_before_its_partitions(
 
 
 @in_loop
+async def test_a_topic_deleted_right_after_a_start_leaves_no_offsets_to_its_next_life(
+    tmp_path: Path,
+) -> None:
+    """Its offsets are still being loaded then."""
+
+    def commit_for_t(stage: HandlerStage) -> None:
+        stage.broker.groups.commit_offsets(
+            "g",
+            [new_offset("t", 0, 5, 0, "", stage.clock.time_ms())],
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            knows_member_epochs=True,
+        )
+
+    async with handler_stage(tmp_path, offsets_topic_num_partitions="1") as stage:
+        await stage.topic("t", 1)
+        await stage.broker.topics.auto_create("__consumer_offsets")
+        commit_for_t(stage)
+
+    async with handler_stage(tmp_path, offsets_topic_num_partitions="1") as stage:
+        groups = stage.broker.groups
+        deletion = asyncio.ensure_future(stage.broker.topics.delete("t"))
+        while "t" in stage.broker.topics.topics:
+            await asyncio.sleep(0)
+        assert groups.runtime.is_loading
+        while not deletion.done():
+            stage.clock.advance(ms=0)
+            await asyncio.sleep(0)
+        await stage.topic("t", 1)
+        assert groups.offsets_of("g") is None
+
+
+@in_loop
 async def test_a_stop_waits_for_the_partitions_that_are_being_made(tmp_path: Path) -> None:
     async with handler_stage(tmp_path) as stage:
         creation = asyncio.ensure_future(create(stage))

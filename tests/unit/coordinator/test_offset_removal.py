@@ -12,8 +12,9 @@ from tests.support.group_stage import GroupStage
 from tests.support.new_offsets import new_offset
 from tidelog.coordinator.group.offset_removal import TOMBSTONES_MAX, Piece, TombstoneWriter
 from tidelog.coordinator.group.offsets import GroupOffsets
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.record.control import ControlType, EndTransactionMarker, marker_batch
+from tidelog.replication.partition import Partition
 from tidelog.slices import SlicedWork
 
 GROUPS = 300
@@ -291,3 +292,45 @@ def test_long_names_make_batches_smaller(stage: GroupStage) -> None:
     written = [end_offsets(stage) - before, *turns(stage)]
     assert max(written) <= 4
     assert sum(written) == 20
+
+
+def test_a_topic_that_is_deleted_while_its_offsets_are_loaded_leaves_none(
+    stage: GroupStage,
+) -> None:
+    commit(stage, "g", "gone", offset=5)
+    commit(stage, "g", "kept", offset=6)
+    stage_offset(stage, "staged", "gone", producer_id=7)
+    stage.groups.runtime.resign_all()
+    stage.start()
+    stage.groups.topic_deleted("gone")
+    stage.load()
+    turns(stage)
+    assert committed_offsets(stage, "g") == [("kept", 6)]
+    assert groups_left(stage) == {"g"}
+    assert_a_restart_reads_the_same(stage)
+
+
+def test_offsets_of_a_deleted_topic_go_when_the_log_takes_their_tombstones(
+    stage: GroupStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when too few replicas are in sync while the topic is deleted."""
+    for topic in ("t", "u"):
+        commit_all(stage, topic)
+    before = end_offsets(stage)
+
+    def refuse(self: Partition) -> None:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    with monkeypatch.context() as short:
+        short.setattr(Partition, "require_enough_in_sync", refuse)
+        stage.groups.topic_deleted("t")
+        stage.groups.topic_deleted("u")
+        stage.clock.advance(ms=5_000)
+        assert end_offsets(stage) == before
+        assert stage.clock.pending_timers() <= len(stage.partitions)
+    commit(stage, "g7", "t", offset=77)  # of a new topic of that name
+    stage.clock.advance(ms=5_000)
+    assert groups_left(stage) == {"g7"}
+    assert committed_offsets(stage, "g7") == [("t", 77)]
+    assert not stage.clock.pending_timers()
+    assert_a_restart_reads_the_same(stage)

@@ -521,6 +521,19 @@ class TestRestarts:
         assert moved is not None
         assert moved.log_end_offset == 21
 
+    def test_the_copy_of_a_log_that_nobody_knows_goes(self, broker: LogBroker) -> None:
+        """Its topic was deleted while it moved, and the broker died before the folders went."""
+        manager = broker.start()
+        fill(log_of(manager), 3)
+        copy_all(begin(manager))
+        manager = broker.kill_and_start()
+        assert manager.set_aside_strays(lambda *_: False) == [PARTITION]
+        assert folders(broker.paths[1]) == ["events-0-delete"]
+        assert manager.directories[1].partition_count == 0
+        remove_paths(manager.take_due_deletions())
+        assert folders(broker.paths[1]) == []
+        assert folders(broker.paths[0]) == ["events-0-stray"]
+
     def test_of_two_copies_one_goes(self, tmp_path: Path) -> None:
         broker = LogBroker(tmp_path, directories=3)
         manager = broker.start()

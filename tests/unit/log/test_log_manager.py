@@ -11,6 +11,8 @@ from typing import NoReturn
 
 import pytest
 
+from tests.support.cleaning import clean
+from tests.support.cleaning import write as write_keyed
 from tests.support.clock import FakeClock
 from tests.support.log_broker import LogBroker as Broker
 from tests.support.log_broker import close_abruptly
@@ -542,6 +544,68 @@ def test_the_cleaners_checkpoint_stays_empty_until_something_is_cleaned(broker: 
     again = manager.get(partition(0))
     assert again is not None
     assert again.cleaner_offset == 1
+
+
+def copy_log(source: PartitionLog, log: PartitionLog) -> None:
+    """As a follower has it from its leader."""
+    while log.log_end_offset < source.log_end_offset:
+        result = source.read(
+            log.log_end_offset, 1 << 20, up_to_offset=source.log_end_offset, min_one_batch=True
+        )
+        assert result.records is not None
+        log.append_as_follower(memoryview(bytearray(result.records.read())))
+    log.update_high_watermark(log.log_end_offset)
+
+
+def cleaned_log(broker: Broker) -> PartitionLog:
+    config = LogConfig(compact=True, delete=False)
+    log = broker.start(config).get_or_create(partition(0), TOPIC_ID)
+    write_keyed(log, (b"a", b"1"), (b"b", b"1"))
+    for number in range(5):
+        write_keyed(log, (b"a", b"%d" % number))
+    log.roll()
+    write_keyed(log, (b"c", b"1"))
+    clean(log, broker.clock)
+    assert offsets(log) == [1, 6, 7]
+    return log
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_replica_of_a_cleaned_log_has_its_gaps_by_right_whatever_becomes_of_the_topic(
+    tmp_path: Path, broker: Broker, killed: bool
+) -> None:
+    """Nobody has cleaned the replica itself, and the topic is not compacted any more."""
+    leader = Broker(tmp_path / "leader")
+    source = cleaned_log(leader)
+    manager = broker.start(LogConfig(compact=True, delete=False))
+    copy_log(source, manager.get_or_create(partition(0), TOPIC_ID))
+    for write in manager.pending_cleaner_checkpoints():
+        write.run()
+
+    again = broker.kill_and_start() if killed else broker.restart()
+
+    log = again.get(partition(0))
+    assert log is not None
+    assert log.log_end_offset == 8
+    log.update_high_watermark(8)
+    found = log.read(4, 1 << 20, up_to_offset=8, min_one_batch=True)
+    assert found.records is not None
+    assert log.offset_for_timestamp(0) is not None
+    assert leader.manager is not None
+    close_abruptly(leader.manager)
+
+
+def test_a_replica_of_a_whole_log_has_no_gaps_by_right(tmp_path: Path, broker: Broker) -> None:
+    leader = Broker(tmp_path / "leader")
+    source = leader.start().get_or_create(partition(0), TOPIC_ID)
+    fill(source, 5)
+    manager = broker.start(LogConfig(compact=True, delete=False))
+    log = manager.get_or_create(partition(0), TOPIC_ID)
+    copy_log(source, log)
+    assert log.cleaner_offset == -1
+    assert not manager.pending_cleaner_checkpoints()
+    assert leader.manager is not None
+    close_abruptly(leader.manager)
 
 
 def test_the_highest_producer_id_of_all_logs_is_known(broker: Broker) -> None:

@@ -121,3 +121,77 @@ def test_only_the_end_of_the_log_is_looked_through(
     with pytest.raises(OutOfOrderSequence):
         send(log, 0, size=1_000)
     assert send(log, 2, size=1_000).is_duplicate
+
+
+def send_in_txn(log: PartitionLog, sequence: int, *, epoch: int = 0) -> LogAppendInfo:
+    return produce(
+        log, producer_id=PRODUCER, producer_epoch=epoch, sequence=sequence, transactional=True
+    )
+
+
+def log_with_a_marker_first(workshop: LogWorkshop) -> PartitionLog:
+    """Sequences 0 to 2 are deleted, the marker behind them is left, and the broker is killed."""
+    log = workshop.create()
+    for sequence in range(3):
+        send_in_txn(log, sequence)
+    marker = end_txn(log, COMMIT, producer_id=PRODUCER)
+    log.maybe_increment_log_start_offset(marker.base_offset)
+    log.flush()
+    return workshop.load(log_start_offset=marker.base_offset, high_watermark=4)
+
+
+def test_a_producer_goes_on_though_nothing_but_its_marker_is_left(workshop: LogWorkshop) -> None:
+    """However often the broker is stopped before it does."""
+    log = workshop.reopen_cleanly(log_with_a_marker_first(workshop))
+
+    assert send_in_txn(log, 3).base_offset == 4
+    with pytest.raises(OutOfOrderSequence):
+        send_in_txn(log, 5)
+    assert send_in_txn(log, 4).base_offset == 5
+
+
+def test_the_next_epoch_begins_at_0_though_nothing_but_a_marker_is_left(
+    workshop: LogWorkshop,
+) -> None:
+    log = log_with_a_marker_first(workshop)
+
+    with pytest.raises(OutOfOrderSequence):
+        send_in_txn(log, 3, epoch=1)
+    end_txn(log, COMMIT, producer_id=PRODUCER, producer_epoch=1)
+    with pytest.raises(OutOfOrderSequence):
+        send_in_txn(log, 3, epoch=1)
+
+
+def test_a_marker_before_all_batches_lets_no_gap_pass(workshop: LogWorkshop) -> None:
+    """Nothing of the log has been deleted, so the producer has sent nothing."""
+    log = workshop.create()
+    end_txn(log, COMMIT, producer_id=PRODUCER)
+    for each in (log, workshop.load(high_watermark=1)):
+        with pytest.raises(OutOfOrderSequence):
+            send_in_txn(each, 3)
+
+
+def test_a_follower_that_got_a_marker_only_lets_the_producer_go_on(
+    workshop: LogWorkshop, tmp_path: Path
+) -> None:
+    leader = log_with_a_marker_first(workshop)
+    read = leader.read(3, 1 << 20, up_to_offset=4, min_one_batch=True)
+    assert read.records is not None
+    (tmp_path / "follower").mkdir()
+    log = LogWorkshop(tmp_path / "follower").create(start_offset=3)
+    log.append_as_follower(memoryview(bytearray(read.records.read())), 3)
+
+    assert send_in_txn(log, 3).base_offset == 4
+
+
+def test_a_producer_goes_on_if_its_marker_comes_when_all_its_batches_are_gone(
+    workshop: LogWorkshop,
+) -> None:
+    log = workshop.create()
+    send_in_txn(log, 0)
+    log.maybe_increment_log_start_offset(1)
+    log.flush()
+    log = workshop.load(log_start_offset=1, high_watermark=1)
+    end_txn(log, COMMIT, producer_id=PRODUCER)
+
+    assert send_in_txn(log, 1).base_offset == 2

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.coordinator.group.classic.classic_group_membership import (
     ClassicGroupMembership,
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+REMOVAL_RETRY_S: Final = 1.0
+
 
 class GroupCoordinator:
     """Touched only on the broker loop."""
@@ -119,6 +122,9 @@ class GroupCoordinator:
         self._topics = topics
         self._topics_version = 0  # counts created topics: patterns may stand for more
         self._changed_topics: set[str] = set()  # of which subscribed groups are still to learn
+        # Whose offsets are still to go, by partition, with where its log ended when the topic went.
+        self._deleted_topics: dict[int, dict[str, int]] = {}
+        self._to_remove_again: set[GroupShard] = set()  # those that a timer stands for
         self._timer = timer
         self._new_uuid = new_uuid
         # Imported and made when needed.
@@ -190,6 +196,7 @@ class GroupCoordinator:
     def _loaded(self, shard: GroupShard) -> None:
         for group in tuple(shard.groups.values()):
             self._requests_to(group).loaded(group)
+        self._remove_deleted(shard)
 
     def _unloaded(self, shard: GroupShard) -> None:
         for group in shard.groups.values():
@@ -426,14 +433,45 @@ class GroupCoordinator:
                 yield
 
     def topic_deleted(self, topic: str) -> None:
-        """Its offsets go, so that a topic made under the same name starts afresh."""
+        """Its offsets go, so that a topic made under the same name starts afresh: at once, or when
+        their partition has been loaded, or takes the tombstones.
+        """
         self.topic_changed(topic)
+        if topic == self.runtime.topic:  # nothing is left that would have to go
+            self._deleted_topics.clear()
+            return
+        for index, end_offset in self.runtime.hosted_ends():
+            self._deleted_topics.setdefault(index, {})[topic] = end_offset
         for shard in self.runtime.active_shards():
-            group_ids = shard.groups_of_topic(topic)
-            if group_ids:
-                end_offset = self.runtime.end_offset(shard.index)
-                pieces = pieces_of_topic(shard, group_ids, topic, end_offset)
-                self.work.start(TombstoneWriter(self.runtime, shard).run(pieces))
+            self._remove_deleted(shard)
+
+    def _remove_deleted(self, shard: GroupShard) -> None:
+        deleted = self._deleted_topics.get(shard.index, {})
+        for topic, end_offset in tuple(deleted.items()):
+            if shard.groups_of_topic(topic):
+                removal_steps = self._remove_topic(shard, topic, end_offset)
+                self.work.repeat(f"remove {topic} of {shard.index} to {end_offset}", removal_steps)
+            else:
+                self._topic_removed(shard, topic, end_offset)
+
+    def _remove_topic(self, shard: GroupShard, topic: str, end_offset: int) -> Iterator[None]:
+        pieces = pieces_of_topic(shard, shard.groups_of_topic(topic), topic, end_offset)
+        if (yield from TombstoneWriter(self.runtime, shard).run(pieces)):
+            self._topic_removed(shard, topic, end_offset)
+        elif shard not in self._to_remove_again:
+            self._to_remove_again.add(shard)
+            self._timer.call_later(REMOVAL_RETRY_S, partial(self._remove_again, shard))
+
+    def _remove_again(self, shard: GroupShard) -> None:
+        self._to_remove_again.remove(shard)
+        if self.runtime.is_serving(shard.index, shard):
+            self._remove_deleted(shard)
+
+    def _topic_removed(self, shard: GroupShard, topic: str, end_offset: int) -> None:
+        """Unless it has been made and deleted again meanwhile."""
+        deleted = self._deleted_topics.get(shard.index, {})
+        if deleted.get(topic) == end_offset:
+            del deleted[topic]
 
     def expire_offsets(self) -> None:
         now_ms = self._clock.time_ms()
@@ -444,7 +482,8 @@ class GroupCoordinator:
             self.work.repeat(f"expire offsets of {shard.index}", removal_steps)
 
     async def worked_off(self) -> None:
-        """All work that has been put off so far is done."""
+        """All work that has been put off so far is done, also what waits for a load."""
+        await self.runtime.loads_over()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def last() -> Iterator[None]:

@@ -23,7 +23,7 @@ the batch after that of its last offset.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidelog.coordinator.group.offsets import (
@@ -123,9 +123,9 @@ class TombstoneWriter:
         self._name_bytes = 0
         self._group_ids: list[str] = []
 
-    def run(self, pieces: Iterator[Piece]) -> Iterator[None]:
-        """Steps that write all pieces; it ends early if the log does not take one, or if the shard
-        serves no more.
+    def run(self, pieces: Iterator[Piece]) -> Generator[None, None, bool]:
+        """Steps that write all pieces; it ends early, and returns False, if the log does not take
+        one, or if the shard serves no more.
         """
         while self._runtime.is_serving(self._shard.index, self._shard):
             is_last = self._collect(pieces)
@@ -136,10 +136,11 @@ class TombstoneWriter:
                     "cannot remove offsets; they stay until the next try",
                     extra={"partition": self._shard.index, "error": error.message},
                 )
-                return
+                return False
             if is_last:
-                return
+                return True
             yield
+        return False
 
     def _collect(self, pieces: Iterator[Piece]) -> bool:
         """As much as one batch and one slice may have; whether that was all."""

@@ -136,6 +136,8 @@ class LogCleanerManager:
             cleaned.discard()
             raise CleaningAborted
         begun.log.replace_segments(cleaned, [source.segment for source in group])
+        if begun.log.cleaner_offset < 0:  # it has gaps from here on, even if the round ends early
+            begun.log.cleaner_offset = begun.plan.first_dirty_offset
 
     def done(self, begun: Round, end_offset: int) -> None:
         """The whole round has been swapped in; `end_offset` is the new first dirty offset."""

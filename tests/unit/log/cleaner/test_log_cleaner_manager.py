@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from tests.support.cleaning import START_MS, Shelf, clean, clean_dirtiest, stored_pairs, write
+from tests.support.cleaning import (
+    SETTINGS,
+    START_MS,
+    Shelf,
+    clean,
+    clean_dirtiest,
+    stored_pairs,
+    write,
+)
 from tests.support.clock import FakeClock
 from tests.support.log_builder import LogWorkshop
 from tidelog.config.topic import LogConfig
+from tidelog.log.cleaner.cleaner import Cleaner
 from tidelog.log.cleaner.log_cleaner_manager import LogCleanerManager
 from tidelog.log.cleaner.log_to_clean import examine
+from tidelog.log.cleaner.segment_pass import IoThrottle
 from tidelog.log.log_errors import CleaningAborted
 from tidelog.log.log_loader import create_log
 from tidelog.log.partition_log import PartitionLog
@@ -176,6 +187,24 @@ def test_a_truncated_log_gives_the_round_up_and_is_dirty_from_there(
         manager.swap(begun, begun.plan.sources, _Discarded())  # type: ignore[arg-type]
     manager.gave_up(begun)
     assert log.cleaner_offset == 5
+
+
+def test_a_round_that_ends_early_leaves_it_known_that_the_log_has_gaps(
+    workshop: LogWorkshop,
+) -> None:
+    """Else they are damage once the topic is not compacted any more."""
+    log = log_with(workshop, 0, 3, 3, config=COMPACTED)
+    manager = LogCleanerManager(Shelf().put(log), workshop.clock)
+    begun = manager.begin_dirtiest(manager.dirty_logs())
+    assert begun is not None
+    throttle = IoThrottle(inf, workshop.clock, lambda _: None)
+    cleaning = Cleaner(begun.plan, SETTINGS, throttle, workshop.clock, lambda: None)
+    cleaning.build_map()
+    group = cleaning.groups[0]
+    manager.swap(begun, group, cleaning.clean(group))
+    manager.gave_up(begun)
+    assert log.cleaner_offset == 0
+    assert examine(log, START_MS).first_dirty_offset == 0
 
 
 class _Discarded:

@@ -224,7 +224,7 @@ def test_the_programs_and_tests_of_the_page_on_testing_work(tmp_path: Path) -> N
         },
         check=False,
     )
-    assert re.search(r"= 11 passed", done.stdout), done.stdout
+    assert re.search(r"= 12 passed", done.stdout), done.stdout
 
 
 def test_the_list_of_commands_that_are_not_run_is_up_to_date() -> None:

@@ -259,6 +259,9 @@ def run_confluent(options: MemberOptions, report: Report) -> None:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     config = {
+        # By default it waits up to ten seconds before it looks for a broker again that was killed
+        # a few times; its session would be over.
+        "reconnect.backoff.max.ms": 500,
         "bootstrap.servers": options.bootstrap,
         "group.id": options.group,
         "enable.auto.commit": False,

@@ -20,6 +20,8 @@ import confluent_kafka.admin
 import kafka
 import kafka.admin
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewTopic as NewAioTopic
 
 from tests.conftest import StartBroker
 from tests.support.broker_process import BrokerProcess
@@ -157,6 +159,10 @@ def through_aiokafka(bootstrap: str, topic: str, files: ClientFiles) -> list[byt
     }
 
     async def run() -> list[bytes]:
+        admin = AIOKafkaAdminClient(**settings)
+        await admin.start()
+        await admin.create_topics([NewAioTopic(topic, 1, 1)])
+        await admin.close()
         producer = aiokafka.AIOKafkaProducer(**settings, max_request_size=2_000_000)
         await producer.start()
         for value in VALUES:
@@ -182,6 +188,8 @@ def through_kcat(bootstrap: str, topic: str, files: ClientFiles) -> list[bytes]:
         command += ["-X", f"ssl.certificate.location={files.own}"]
         command += ["-X", f"ssl.key.location={files.own}"]
     value = b"x" * 900_000
+    listed = subprocess.run([*command, "-L"], capture_output=True, check=True, timeout=TIMEOUT_S)
+    assert b"1 brokers" in listed.stdout
     subprocess.run(
         [*command, "-P", "-t", topic, "-p", "0"],
         input=b"small\n" + value + b"\n",

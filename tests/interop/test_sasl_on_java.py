@@ -108,6 +108,28 @@ def test_kafkas_tool_makes_describes_and_deletes_users(broker: SaslBroker, libs:
         admin.list_topics()
 
 
+def test_kafkas_tool_sets_describes_and_removes_quotas(broker: SaslBroker, libs: Path) -> None:
+    def configs(*arguments: str) -> str:
+        where = ("--bootstrap-server", broker.plain_bootstrap)
+        return run(libs, "kafka.admin.ConfigCommand", *where, *arguments)
+
+    user = ("--entity-type", "users", "--entity-name", "dave")
+    client = ("--entity-type", "clients", "--entity-default")
+    address = ("--entity-type", "ips", "--entity-name", "127.0.0.9")
+    rates = "producer_byte_rate=1048576,request_percentage=50"
+    configs("--alter", "--add-config", rates, *user, *client)
+    described = configs("--describe", *user, *client)
+    assert "user-principal 'dave', the default client-id" in described
+    assert "producer_byte_rate=1048576.0" in described
+    assert "request_percentage=50.0" in described
+    configs("--alter", "--add-config", "connection_creation_rate=100", *address)
+    assert "connection_creation_rate=100.0" in configs("--describe", *address)
+    configs("--alter", "--delete-config", "producer_byte_rate", *user, *client)
+    left = configs("--describe", *user, *client)
+    assert "producer_byte_rate" not in left
+    assert "request_percentage=50.0" in left
+
+
 @EACH_MECHANISM
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_javas_clients_administer_produce_and_consume(

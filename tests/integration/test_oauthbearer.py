@@ -86,6 +86,13 @@ def broker(over_tls: SaslBroker) -> SaslBroker:
     return over_tls._replace(authority=None)
 
 
+@pytest.fixture(params=["SASL_PLAINTEXT", "SASL_SSL"])
+def listener(
+    request: pytest.FixtureRequest, over_tls: SaslBroker, broker: SaslBroker
+) -> SaslBroker:
+    return over_tls if request.param == over_tls.protocol else broker
+
+
 def login(broker: SaslBroker, provider: OAuthProvider, **more: Any) -> dict[str, Any]:
     """Of tidelog's clients, and Kafka's."""
     return {
@@ -153,7 +160,6 @@ def aiokafka_settings(broker: SaslBroker, provider: OAuthProvider) -> dict[str, 
 
 
 class TestClients:
-    @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
     @pytest.mark.parametrize(
         ("client", "settings_of"),
         [
@@ -166,27 +172,20 @@ class TestClients:
     )
     def test_each_administers_writes_and_reads(
         self,
-        over_tls: SaslBroker,
-        broker: SaslBroker,
-        protocol: str,
+        listener: SaslBroker,
         provider: OAuthProvider,
         topic_name: str,
         client: Any,
         settings_of: Any,
     ) -> None:
-        listener = over_tls if protocol == "SASL_SSL" else broker
         assert client(settings_of(listener, provider), topic_name) == VALUES
 
-    @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
     def test_tidelogs_own_asks_for_one_token_each(
         self,
-        over_tls: SaslBroker,
-        broker: SaslBroker,
-        protocol: str,
+        listener: SaslBroker,
         provider: OAuthProvider,
         topic_name: str,
     ) -> None:
-        listener = over_tls if protocol == "SASL_SSL" else broker
         before = len(provider.asked_for_tokens)
         assert secured_clients.tidelog(login(listener, provider), topic_name) == VALUES
         asked = provider.asked_for_tokens[before:]

@@ -12,7 +12,6 @@ import pytest
 
 from tests.conftest import StartBroker
 from tests.support import secured_clients
-from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.raw_client import ClosedByBroker, RawClient, api_versions
@@ -21,6 +20,7 @@ from tests.support.sasl_broker import (
     PASSWORD,
     USER,
     SaslBroker,
+    running_sasl_broker,
     start_sasl_broker,
 )
 from tests.support.secured_clients import VALUES
@@ -51,21 +51,22 @@ EACH_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.fixture(scope="module")
 def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
     authority = Authority(tmp_path_factory.mktemp("certificates"))
-    started: list[BrokerProcess] = []
-
-    def start(overrides: dict[str, str]) -> BrokerProcess:
-        started.append(BrokerProcess(tmp_path_factory.mktemp("sasl") / "broker", overrides))
-        return started[0].start()
-
-    yield start_sasl_broker(start, authority=authority)
-    started[0].kill()
-    assert not started[0].long_stalls()
+    directory = tmp_path_factory.mktemp("sasl") / "broker"
+    with running_sasl_broker(directory, authority=authority) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def broker(over_tls: SaslBroker) -> SaslBroker:
     """The same one without TLS."""
     return over_tls._replace(authority=None)
+
+
+@pytest.fixture(params=["SASL_PLAINTEXT", "SASL_SSL"])
+def listener(
+    request: pytest.FixtureRequest, over_tls: SaslBroker, broker: SaslBroker
+) -> SaslBroker:
+    return over_tls if request.param == over_tls.protocol else broker
 
 
 def java_settings(broker: SaslBroker, mechanism: str) -> dict[str, Any]:
@@ -101,7 +102,6 @@ NEEDS_KCAT = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
 
 
 @EACH_MECHANISM
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize(
     ("client", "settings"),
     [
@@ -113,15 +113,8 @@ NEEDS_KCAT = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
     ],
 )
 def test_each_client_administers_writes_and_reads(
-    over_tls: SaslBroker,
-    broker: SaslBroker,
-    topic_name: str,
-    client: Any,
-    settings: Any,
-    protocol: str,
-    mechanism: str,
+    listener: SaslBroker, topic_name: str, client: Any, settings: Any, mechanism: str
 ) -> None:
-    listener = over_tls if protocol == "SASL_SSL" else broker
     assert client(settings(listener, mechanism), topic_name) == VALUES
 
 

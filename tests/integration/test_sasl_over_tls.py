@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.raw_client import ClosedByBroker, RawClient, api_versions
-from tests.support.sasl_broker import USER, SaslBroker, start_sasl_broker
+from tests.support.sasl_broker import USER, SaslBroker, running_sasl_broker
 from tidelog.client import Admin, AuthenticationFailed, NewTopic, TlsFailed
 
 pytestmark = pytest.mark.integration
@@ -21,20 +20,14 @@ MECHANISM = "SCRAM-SHA-512"
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
     """Its authorizer lets super users in, and the users of the plain listener, which is ours."""
     authority = Authority(tmp_path_factory.mktemp("certificates"))
-    started: list[BrokerProcess] = []
-
-    def start(overrides: dict[str, str]) -> BrokerProcess:
-        started.append(BrokerProcess(tmp_path_factory.mktemp("broker"), overrides))
-        return started[0].start()
-
     allowed = {
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": f"User:{USER};User:ANONYMOUS",
     }
-    yield start_sasl_broker(start, allowed, authority=authority)
-    started[0].kill()
-    assert not started[0].long_stalls()
-    assert "Traceback" not in started[0].log_text()
+    directory = tmp_path_factory.mktemp("broker")
+    with running_sasl_broker(directory, allowed, authority=authority) as started:
+        yield started
+        assert "Traceback" not in started.process.log_text()
 
 
 def test_the_user_decides_what_the_client_may_do(broker: SaslBroker, topic_name: str) -> None:

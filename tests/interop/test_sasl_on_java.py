@@ -15,7 +15,6 @@ import pytest
 from bench.maven import KAFKA_VERSION, NEWEST_KAFKA_VERSION, jars_or_reason
 from bench.peers import BrokerProcess as Peer
 from tests.interop.apache_kafka import CACHE, SMALL, TOOL_TIMEOUT_S, kafka_or_skip
-from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.sasl_broker import (
     MECHANISMS,
@@ -24,7 +23,7 @@ from tests.support.sasl_broker import (
     USER,
     SaslBroker,
     jaas,
-    start_sasl_broker,
+    running_sasl_broker,
 )
 from tidelog.client import (
     Admin,
@@ -42,20 +41,22 @@ EACH_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS)
 
 @pytest.fixture
 def over_tls(tmp_path: Path) -> Iterator[SaslBroker]:
-    started: list[BrokerProcess] = []
-
-    def start(overrides: dict[str, str]) -> BrokerProcess:
-        started.append(BrokerProcess(tmp_path / "broker", overrides))
-        return started[0].start()
-
-    yield start_sasl_broker(start, authority=Authority(tmp_path / "certificates"))
-    started[0].kill()
+    authority = Authority(tmp_path / "certificates")
+    with running_sasl_broker(tmp_path / "broker", authority=authority) as started:
+        yield started
 
 
 @pytest.fixture
 def broker(over_tls: SaslBroker) -> SaslBroker:
     """The same one without TLS."""
     return over_tls._replace(authority=None)
+
+
+@pytest.fixture(params=["SASL_PLAINTEXT", "SASL_SSL"])
+def listener(
+    request: pytest.FixtureRequest, over_tls: SaslBroker, broker: SaslBroker
+) -> SaslBroker:
+    return over_tls if request.param == over_tls.protocol else broker
 
 
 @pytest.fixture(params=[KAFKA_VERSION, NEWEST_KAFKA_VERSION])
@@ -131,16 +132,9 @@ def test_kafkas_tool_sets_describes_and_removes_quotas(broker: SaslBroker, libs:
 
 
 @EACH_MECHANISM
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_javas_clients_administer_produce_and_consume(
-    over_tls: SaslBroker,
-    broker: SaslBroker,
-    libs: Path,
-    tmp_path: Path,
-    protocol: str,
-    mechanism: str,
+    listener: SaslBroker, libs: Path, tmp_path: Path, mechanism: str
 ) -> None:
-    listener = over_tls if protocol == "SASL_SSL" else broker
     login = properties(tmp_path / "login.properties", listener, mechanism)
     where = ("--bootstrap-server", listener.bootstrap, "--topic", "t")
     topics = "org.apache.kafka.tools.TopicCommand"

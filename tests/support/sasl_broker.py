@@ -6,7 +6,9 @@ With an authority it has a third listener, where SASL goes over TLS.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.broker_process import BrokerProcess
@@ -104,3 +106,25 @@ def start_sasl_broker(
     broker = SaslBroker(start({**base, **(overrides or {})}), authority)
     broker.add_user()
     return broker
+
+
+@contextmanager
+def running_sasl_broker(
+    directory: Path,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    authority: Authority | None = None,
+) -> Iterator[SaslBroker]:
+    """Of a module or a test; it is killed in the end, and may not have held its loop."""
+    started: list[BrokerProcess] = []
+
+    def start(given: dict[str, str]) -> BrokerProcess:
+        started.append(BrokerProcess(directory, given))
+        return started[0].start()
+
+    try:
+        yield start_sasl_broker(start, overrides, authority=authority)
+    finally:
+        for process in started:
+            process.kill()
+    assert not started[0].long_stalls()

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from tidelog.demo.shop import Ledger
     from tidelog.pipeline.declaration.parts import Pipeline
 
+GROUP: Final = "shop-check"  # lag tools show how far the check has read
 # (start of the window in ms, category) to (orders, cents).
 Windows = dict[tuple[int, str], tuple[int, int]]
-
-
-GROUP: Final = "shop-check"  # lag tools show how far the check has read
 
 
 class Finding(NamedTuple):

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from tidelog.tools.cli.frame import Group, LazyGroup
 from tidelog.tools.cli.main import PROGRAM, SECTIONS, root
 from tidelog.tools.cli.session import GlobalOption
 
@@ -28,7 +27,6 @@ Before the command or after it.
 """
 # Kafka's tools have Kafka's flags.
 WITHOUT_VERBS: Final = ("kafka",)
-_HELP: Final = "-h, --help"
 
 
 def reference() -> str:
@@ -60,7 +58,7 @@ def _told(parent: click.Context, name: str, command: click.Command) -> Iterator[
     rows = list(_table(context, options))
     if rows:
         yield from [*rows, ""]
-    if isinstance(command, Group | LazyGroup) and name not in WITHOUT_VERBS:
+    if isinstance(command, click.Group) and name not in WITHOUT_VERBS:
         for verb in command.list_commands(context):
             below = command.get_command(context, verb)
             if below is not None and not below.hidden:
@@ -79,7 +77,7 @@ def _prose(help_text: str) -> str:
 
 def _table(context: click.Context, options: Sequence[click.Option]) -> Iterator[str]:
     records = [option.get_help_record(context) for option in options]
-    rows = [record for record in records if record is not None and record[0] != _HELP]
+    rows = [record for record in records if record is not None]
     if not rows:
         return
     yield "| option | meaning |"

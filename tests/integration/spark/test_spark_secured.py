@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.spark.conftest import missing
-from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
-from tests.support.sasl_broker import SaslBroker, start_sasl_broker
+from tests.support.sasl_broker import SaslBroker, running_sasl_broker
 from tests.support.spark_queries import TIMEOUT_S, batch, numbers, stream
 from tests.support.spark_topics import SparkTopics
 
@@ -51,22 +50,14 @@ format = "raw"
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
     """Its plain listener is the tests' own, for what they prepare and look at."""
-    started: list[BrokerProcess] = []
-
-    def start(overrides: dict[str, str]) -> BrokerProcess:
-        started.append(BrokerProcess(tmp_path_factory.mktemp("broker"), overrides))
-        return started[0].start()
-
     authority = Authority(tmp_path_factory.mktemp("certificates"))
-    yield start_sasl_broker(
-        start,
-        {
-            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        },
-        authority=authority,
-    )
-    started[0].kill()
+    allowed = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    directory = tmp_path_factory.mktemp("broker")
+    with running_sasl_broker(directory, allowed, authority=authority) as started:
+        yield started
 
 
 @pytest.fixture

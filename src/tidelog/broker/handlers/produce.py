@@ -27,6 +27,8 @@ Unlike Kafka
 - When a batch of an idempotent producer is refused because this broker does not lead, or too few
   replicas are in sync, the batches sent behind it get the same error, and not 45 (out of order);
   see `broker.refused_sequences`.
+- A producer of whose transactions only markers are left, because what was before them was deleted,
+  may go on with any sequence; Kafka answers 45. See `log/producer_loading.py`.
 - Null records are INVALID_RECORD; Kafka never answers them.
 - An unknown codec in v3-v6 fails its own partition. Kafka fails all partitions of the request.
 - Every error has a message, not only those that name records.

@@ -98,9 +98,11 @@ class Checkpoint:
         }
         for name, topics in declared.items():
             if name not in found:
-                taken = found.values()
-                same = [old for old, read in self.sources.items() if read == topics]
-                free = [old for old in same if old not in taken]
+                free = [
+                    old
+                    for old, read in self.sources.items()
+                    if read == topics and old not in found.values()
+                ]
                 if len(free) == 1:
                     found[name] = free[0]
         former = {old: name for name, old in found.items()}
